@@ -50,7 +50,7 @@ class Kube:
         force: bool = False,
         subresource: str = "",
         dry: bool = False,
-    ) -> Any:
+    ):
         """Server-side apply. Raises Refused."""
         query = {"fieldManager": manager, "force": str(force).lower(), "fieldValidation": "Strict"}
         if dry:
@@ -58,17 +58,17 @@ class Kube:
         path = self.path(manifest, subresource)
         return self.call("PATCH", path, query, manifest, "application/apply-patch+yaml")
 
-    def create(self, manifest: KubeObject, *, dry: bool = False) -> Any:
+    def create(self, manifest: KubeObject, *, dry: bool = False):
         """Create, as `kubectl create` does. Raises Refused."""
         query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry else {})}
         return self.call("POST", self.path(manifest).rsplit("/", 1)[0], query, manifest)
 
-    def merge(self, manifest: KubeObject, change: KubeObject, subresource: str = "") -> Any:
+    def merge(self, manifest: KubeObject, change: KubeObject, subresource: str = ""):
         """JSON merge patch of the object that `manifest` names. Raises Refused."""
         path = self.path(manifest, subresource)
         return self.call("PATCH", path, {"fieldValidation": "Strict"}, change, "application/merge-patch+json")
 
-    def get(self, manifest: KubeObject, subresource: str = "") -> Any:
+    def get(self, manifest: KubeObject, subresource: str = ""):
         """The object that `manifest` names, as it is stored. Raises Refused."""
         return self.call("GET", self.path(manifest, subresource))
 
@@ -97,7 +97,7 @@ class Kube:
         query: Mapping[str, str] | None = None,
         body: KubeObject | None = None,
         content_type: str = "application/json",
-    ) -> Any:
+    ):
         """One request; the answer's JSON. Raises Refused."""
         headers = {"Accept": "application/json", "Content-Type": content_type}
         try:

@@ -4,7 +4,6 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -40,7 +39,7 @@ def overrides(argocd_program: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.mark.parametrize(("folder", "case"), cases("health_test.yaml", "tests"))
-def test_argo_cd_finds_the_health_that_the_case_names(overrides: Overrides, folder: Path, case: dict[str, Any]) -> None:
+def test_argo_cd_finds_the_health_that_the_case_names(overrides: Overrides, folder: Path, case: dict) -> None:
     output = overrides("health", str(folder / case["inputPath"]))
     wanted = case["healthStatus"]
     assert output == f"STATUS: {wanted['status']}\nMESSAGE: {wanted.get('message', '')}\n"
@@ -55,7 +54,7 @@ def test_argo_cd_offers_the_actions_that_the_case_names(overrides, folder, case)
 
 
 @pytest.mark.parametrize(("folder", "case"), cases("actions/action_test.yaml", "actionTests"))
-def test_argo_cd_changes_what_the_case_says(overrides: Overrides, folder: Path, case: dict[str, Any]) -> None:
+def test_argo_cd_changes_what_the_case_says(overrides: Overrides, folder: Path, case: dict) -> None:
     output = overrides("run-action", str(folder / case["inputPath"]), case["action"])
     assert output.startswith(CHANGED), output
     wanted = yaml.safe_load((folder / case["expectedOutputPath"]).read_text(encoding="utf-8"))

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -39,7 +38,7 @@ def argocd(bare_api_server: Path, tmp_path_factory: pytest.TempPathFactory, argo
         yield running
 
 
-def applications(repository: GitRepository) -> dict[str, dict[str, Any]]:
+def applications(repository: GitRepository) -> dict[str, dict]:
     """Those of the example, from our repository; and `team`, which is as `agents` with another path."""
     manifests = {item["metadata"]["name"]: item for item in yaml.safe_load_all(EXAMPLE.read_text(encoding="utf-8"))}
     for item in manifests.values():

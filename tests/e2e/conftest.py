@@ -9,10 +9,9 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+from xdist.scheduler import LoadScopeScheduling
 
 from demo import install, learning
 from demo.api import Api, connect
@@ -30,7 +29,7 @@ WITH_THE_QUICKSTART = ("test_faults_in_a_canary", "test_quickstart")
 """Files whose tests follow the agent of `learned`."""
 
 
-class InOneProcess(LoadScopeScheduling):  # type: ignore[misc]  # the package has no types
+class InOneProcess(LoadScopeScheduling):  # the package has no types
     """Tests that share a fixture of the session or of their module stay together; each other one goes by itself."""
 
     def _split_scope(self, nodeid: str) -> str:
@@ -39,7 +38,7 @@ class InOneProcess(LoadScopeScheduling):  # type: ignore[misc]  # the package ha
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InOneProcess:
+def pytest_xdist_make_scheduler(config: pytest.Config, log) -> InOneProcess:
     """Instead of the one that --dist names."""
     return InOneProcess(config, log)
 
@@ -71,7 +70,7 @@ def _locked(path: Path, alone: bool) -> Iterator[None]:
 
 def _shared_folder(config: pytest.Config) -> Path:
     """One folder for all processes of this run, as pytest-xdist documents it."""
-    base: Path = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    base: Path = config._tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
@@ -100,7 +99,7 @@ def api(settings: Settings, narrator: Narrator, pytestconfig: pytest.Config) -> 
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+def pytest_xdist_node_collection_finished(node, ids: list[str]) -> None:
     """The process that hands out tests makes the cluster, for its output alone is seen; the others find it made."""
     named = {word for identity in ids for word in re.split("[^a-z]", identity)}
     os.environ.update({needed: "1" for needed, parameter in IN_NAMES.items() if parameter in named})
@@ -155,6 +154,6 @@ def learned(api: Api, narrator: Narrator) -> Iterator[tuple[Settings, learning.L
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """A failed test says what the cluster looked like."""
     outcome = yield
-    report = outcome.get_result()  # type: ignore[attr-defined]
+    report = outcome.get_result()
     if report.failed and "api" in getattr(item, "funcargs", {}):
-        report.sections.append(("cluster", describe(item.funcargs["api"])))  # type: ignore[attr-defined]
+        report.sections.append(("cluster", describe(item.funcargs["api"])))

@@ -6,7 +6,6 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -24,7 +23,7 @@ def quickstart(backend: str) -> Json:
     """A TrainingJob by the quickstart's template, named like its backend."""
     documents = yaml.safe_load_all((ROOT / "examples" / "quickstart" / "quickstart.yaml").read_text(encoding="utf-8"))
     agent = next(item for item in documents if item["kind"] == "LearningAgent")
-    template: dict[str, Any] = agent["spec"]["training"]["template"]
+    template = agent["spec"]["training"]["template"]
     changed: Json = {"backend": backend, "workers": 0 if backend == "job" else 1, "totalSteps": STEPS[backend]}
     data = {"environment": agent["spec"]["task"]["environment"]["name"]}
     changed |= {

@@ -11,7 +11,6 @@ import tarfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -41,7 +40,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
 
 
 @pytest.fixture(scope="module")
-def objects(repository: GitRepository) -> Iterator[dict[str, dict[str, Any]]]:
+def objects(repository: GitRepository) -> Iterator[dict[str, dict]]:
     """Those of the example, from our repository; and `team`, which is as `agents` with another path."""
     items = yaml.safe_load_all(EXAMPLE.read_text(encoding="utf-8"))
     made = {f"{item['kind']}/{item['metadata']['name']}": item for item in items}
@@ -54,7 +53,7 @@ def objects(repository: GitRepository) -> Iterator[dict[str, dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def running(
-    bare_api_server: Path, tmp_path_factory: pytest.TempPathFactory, objects: dict[str, dict[str, Any]]
+    bare_api_server: Path, tmp_path_factory: pytest.TempPathFactory, objects: dict[str, dict]
 ) -> Iterator[Flux]:
     """Flux with the kinds, and the chart as the HelmRelease installs it, from the files that Flux has fetched."""
     folder, release = tmp_path_factory.mktemp("flux"), objects.pop("HelmRelease/learnloop")["spec"]
@@ -92,12 +91,12 @@ async def rig(running: Flux, bare_api_server: Path, tmp_path: Path) -> AsyncIter
         await provider.stop()
 
 
-async def until(running: Flux, what: str, condition: Any, seconds: float, name: str = TEAM) -> KustomizationSighting:
+async def until(running: Flux, what: str, condition, seconds: float, name: str = TEAM) -> KustomizationSighting:
     return await asyncio.to_thread(running.until, name, what, condition, seconds)
 
 
 async def test_flux_applies_the_example_corrects_nothing_in_a_rollout_and_fails_with_a_rollback(
-    running: Flux, repository: GitRepository, objects: dict[str, dict[str, Any]], rig: GitRig
+    running: Flux, repository: GitRepository, objects: dict[str, dict], rig: GitRig
 ) -> None:
     began = time.monotonic()
     running.apply(*objects.values())

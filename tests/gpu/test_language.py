@@ -20,7 +20,7 @@ ROUND = {"batchEpisodes": 128, "groupSize": 8, "learningRateSchedule": "constant
 ROUNDS = 14
 WHOLE = {"weights": "full", "learningRate": 5e-4}
 NARROW = {"precision": "bfloat16"}
-PLAYED: dict[str, tuple[str, dict[str, Any]]] = {
+PLAYED = {
     "rloo": ("rloo", {**ROUND, "learningRate": 3e-3}),
     "rloo, bfloat16": ("rloo", {**ROUND, "learningRate": 3e-3, **NARROW}),
     "grpo, all weights": ("grpo", {**ROUND, **WHOLE}),
@@ -32,7 +32,7 @@ LEAST_GAIN = 0.1
 """Of sampled success on held-out tasks after these rounds; on a processor they gain 0.2 and more."""
 
 
-def ordered(base: Path, algorithm: str, block: dict[str, Any], steps: int) -> dict[str, Any]:
+def ordered(base: Path, algorithm: str, block: dict, steps: int) -> dict:
     spoken = {
         "base": {"uri": base.as_uri(), "sha256": folder_digest(base)},
         "contextLength": 256,
@@ -49,7 +49,7 @@ def ordered(base: Path, algorithm: str, block: dict[str, Any], steps: int) -> di
     return {"job": "small-1", "spec": spec}
 
 
-def finished(launch: Launch, order: dict[str, Any], tmp_path: Path, device: str) -> Proof:
+def finished(launch: Launch, order: dict, tmp_path: Path, device: str) -> Proof:
     code, output = launch(order).ended(500)
     assert code == 0, output
     assert f"thread(s), {device}, torch" in output

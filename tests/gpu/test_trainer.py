@@ -18,7 +18,7 @@ Small = Callable[..., dict[str, Any]]
 STEPS = 64 * 400
 
 # Algorithm → environment, hyperparameters, steps, and a return that is out of reach without having learned.
-PLAYED: dict[str, tuple[str, dict[str, Any], int, float]] = {
+PLAYED = {
     "ppo": ("CartPole-v1", {}, 100_000, 300),
     "dqn": ("CartPole-v1", {"hidden": [64, 64]}, 40_000, 120),
     "sac": (
@@ -46,9 +46,7 @@ GOALS = [{"parameter": f"goal_{axis}", "low": -0.5, "high": 0.5} for axis in "xy
 LOGGED = ("bc", "cql", "iql-offline")
 
 
-def order_of(
-    small: Small, algorithm: str, environment: str, steps: int, parameters: Any, **data: Any
-) -> dict[str, Any]:
+def order_of(small: Small, algorithm: str, environment: str, steps: int, parameters, **data) -> dict:
     job = small("ppo", steps, data={"environment": environment, **data}, evaluation={"episodes": 30})
     del job["spec"]["hyperparameters"]
     job["spec"] |= {"algorithm": algorithm, "hyperparameters": parameters or {}}
@@ -59,7 +57,7 @@ def finished(store: Path) -> Proof:
     return Proof.model_validate_json((store / "runs/small-1/proof.json").read_text())
 
 
-def weights(store: Path) -> dict[str, Any]:
+def weights(store: Path) -> dict:
     saved = DirectoryStore(store, "small-1").checkpoint()
     return part(unpack(saved.body)[0], "shared")
 
@@ -115,7 +113,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint_and_ends_with_the_weights_of_o
     assert all(np.array_equal(whole[name], resumed[name]) for name in whole if name.startswith("policy."))
 
 
-def _two(launch: Launch, order: Any, port: int, **environ: str) -> list[tuple[int | None, str]]:
+def _two(launch: Launch, order, port: int, **environ: str) -> list[tuple[int | None, str]]:
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **environ}
     both = [launch(order, RANK=str(rank), **shared) for rank in range(2)]
     return [rank.ended(400) for rank in both]

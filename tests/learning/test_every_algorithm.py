@@ -1,7 +1,6 @@
 """Every algorithm learns a small task of its own, judged by held-out episodes of the exported policy."""
 
 from statistics import median
-from typing import Any
 
 import pytest
 
@@ -9,7 +8,7 @@ from learnloop_api.kinds.training.algorithms import LANGUAGE, OWN
 from testing.training.learned_tasks import Side, held_out_return
 
 # Algorithm → environment, hyperparameters, steps, and a return that is out of reach without having learned.
-SMALL: dict[str, tuple[str, dict[str, Any], int, float]] = {
+SMALL = {
     "ppo": ("CartPole-v1", {}, 60_000, 300),  # at random 22
     "dqn": ("CartPole-v1", {"hidden": [64, 64]}, 40_000, 150),  # at random 22
     "sac": (

@@ -1,7 +1,6 @@
 """Language models of 118,000 parameters, made from nothing, learn to use tools. One model is made for all of them."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,7 @@ def test_a_policy_gradient_teaches_the_use_of_tools(base, algorithm, weights, ra
     assert result.greedy[1] > result.sampled[1], "the likeliest answers are still better than sampled ones"
 
 
-def test_trl_teaches_it_too(base: Path, make_order: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trl_teaches_it_too(base: Path, make_order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
     spoken = {"base": {"uri": base.as_uri(), "sha256": folder_digest(base)}, "sampling": {"maxTokens": 64}}
     data = {"environment": "ToolLookup-v1", "languageModel": spoken}

@@ -78,14 +78,14 @@ def serve(tmp_path: Path) -> Iterator[Callable[[bytes], ServedPolicy]]:
 
 def alike(order: Order, served: ServedPolicy) -> ServedPolicy:
     """The server draws the numbers that evaluation drew."""
-    served.server.arm.episodes._random = generator(Purpose.BEHAVIOUR, order.spec.seed, 0)  # type: ignore[assignment]
+    served.server.arm.episodes._random = generator(Purpose.BEHAVIOUR, order.spec.seed, 0)
     return served
 
 
 def trained(case: Case, make_order: Callable[..., Order], tmp_path: Path) -> tuple[Order, Proof, bytes]:
     algorithm, environment, parameters, behaviour = case
     block = dict(parameters)
-    data: dict[str, Any] = {"environment": environment}
+    data = {"environment": environment}
     if traits_of(algorithm).recorded:
         recorded(environment, tmp_path / "log.jsonl")
         block["recording"] = (tmp_path / "log.jsonl").as_uri()
@@ -93,7 +93,7 @@ def trained(case: Case, make_order: Callable[..., Order], tmp_path: Path) -> tup
         data["randomise"] = FAMILY
     export = {"behaviour": behaviour} if behaviour else {}
     evaluation = {"episodes": EPISODES}
-    changes: dict[str, Any] = {"hyperparameters": block, "data": data, "export": export}
+    changes = {"hyperparameters": block, "data": data, "export": export}
     order = make_order(algorithm, steps=512, seed=3, evaluation=evaluation, **changes)
     run(order, Place(), 1)
     proof = DirectoryStore(tmp_path / "store", order.job).proof()
@@ -111,7 +111,7 @@ def test_the_served_return_is_the_proven_one(name, make_order, serve, tmp_path, 
     assert float(returns.mean()) == pytest.approx(proof.evaluation.mean, rel=1e-9)
 
 
-SB3: list[tuple[str, str, dict[str, Any]]] = [(name, "CartPole-v1", {}) for name in ("a2c", "dqn", "qr-dqn", "ars")]
+SB3 = [(name, "CartPole-v1", {}) for name in ("a2c", "dqn", "qr-dqn", "ars")]
 SB3 += [(name, "motion:PointGoals", {}) for name in ("a2c", "sac", "td3", "ddpg", "tqc", "crossq", "ars")]
 SHORT = {"n_steps": 64, "batch_size": 32}
 SB3 += [
@@ -127,7 +127,7 @@ SB3 += [("maskable-ppo", f"{SIGHT}Masked", SHORT | more) for more in ({}, {"poli
 
 @pytest.mark.parametrize(("name", "world", "settings"), SB3)
 def test_what_stable_baselines3_has_trained_is_served_as_it_is_proven(
-    name: str, world: str, settings: Any, make_order: Any, serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, world: str, settings, make_order, serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
     monkeypatch.setenv("PYTHONPATH", f"{Path(grids.__file__).parent}:{Path(__file__).parents[2]}")
@@ -135,9 +135,9 @@ def test_what_stable_baselines3_has_trained_is_served_as_it_is_proven(
     order = make_order(name, steps=150, data={"environment": world}, evaluation={"episodes": EPISODES}, **more)
     engine_run.run(order, Place(), 1)
     proof = DirectoryStore(tmp_path / "store", order.job).proof()
-    body = Path(urlsplit(proof.artifact_uri).path).read_bytes()  # type: ignore[union-attr]
+    body = Path(urlsplit(proof.artifact_uri).path).read_bytes()
     returns, _ = play(held_out(order), alike(order, serve(body)), order.spec.seed, EPISODES, lambda done: None)
-    assert float(returns.mean()) == pytest.approx(proof.evaluation.mean, rel=1e-6)  # type: ignore[union-attr]
+    assert float(returns.mean()) == pytest.approx(proof.evaluation.mean, rel=1e-6)
 
 
 FAST = {"n_envs": 8, "n_steps": 32, "batch_size": 64, "learning_rate": 3e-3}
@@ -149,7 +149,7 @@ LSTM = {"policy_kwargs": {"lstm_hidden_size": 16, "net_arch": [16]}}
     [("recurrent-ppo", "Recall", FAST | LSTM, 8000), ("maskable-ppo", "Masked", FAST, 4000)],
 )
 def test_memory_and_masks_are_learned_and_served(
-    name: str, world: str, settings: Any, steps: int, make_order: Any, serve: Any, tmp_path: Path, monkeypatch: Any
+    name: str, world: str, settings, steps: int, make_order, serve, tmp_path: Path, monkeypatch
 ) -> None:
     """Without memory the one returns 4 of 8 in the mean; without its mask the other loses 100 at every other step."""
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
@@ -158,7 +158,7 @@ def test_memory_and_masks_are_learned_and_served(
     order = make_order(name, steps=steps, data={"environment": f"{SIGHT}{world}"}, evaluation={"episodes": 32}, **more)
     engine_run.run(order, Place(), 1)
     proof = DirectoryStore(tmp_path / "store", order.job).proof()
-    returns, _ = play(held_out(order), serve(Path(urlsplit(proof.artifact_uri).path).read_bytes()), 0, 32, print)  # type: ignore[union-attr]
+    returns, _ = play(held_out(order), serve(Path(urlsplit(proof.artifact_uri).path).read_bytes()), 0, 32, print)
     assert returns.min() >= 0
     assert returns.mean() > 7
 
@@ -168,7 +168,7 @@ def test_no_algorithm_is_left_out() -> None:
     assert {name for name, *_ in SB3} == {one.name for one in ALGORITHMS.values() if "sb3" in one.engines}
 
 
-def way_to_the_key_and_the_door() -> dict[str, Any]:
+def way_to_the_key_and_the_door() -> dict:
     """A perfect policy for grids:KeyDoor as Q-values that lie close together, as those of a discount near 1 do."""
     weight, bias = np.zeros((2 * SIZE + 1, 4), dtype=np.float32), np.zeros(4, dtype=np.float32)
     north, east, south, west = range(4)

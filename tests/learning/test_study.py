@@ -4,7 +4,6 @@ import multiprocessing
 import os
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -25,7 +24,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples/study/study.yaml"
 NAMESPACE = "default"
 
 
-def trained(job: str, spec: dict[str, Any], directory: Path) -> Proof:
+def trained(job: str, spec: dict, directory: Path) -> Proof:
     """A trial's whole life, in a process of its own."""
     settle(1)
     os.environ["LEARNLOOP_STORE"] = f"file://{directory}"

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +28,7 @@ def proven(order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pro
 def test_what_learned_from_a_recording_is_fine_tuned_by_ppo(make_order, tmp_path, monkeypatch, algorithm, name):
     recorded(name, tmp_path / "log.jsonl")
     block = {"recording": (tmp_path / "log.jsonl").as_uri(), "hidden": [16], "batchSize": 32}
-    changes: dict[str, Any] = {"hyperparameters": block, "data": {"environment": name}}
+    changes = {"hyperparameters": block, "data": {"environment": name}}
     order = make_order(algorithm, steps=20_000, evaluation={"episodes": 8, "suite": SUITE}, **changes)
     suite = proven(order, tmp_path, monkeypatch).suite
     assert suite is not None

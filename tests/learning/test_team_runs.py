@@ -1,7 +1,6 @@
 """Independent DQN, QMIX and MADDPG are their equations, and lose nothing at a checkpoint."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts":
 TEAMS = [("independent-dqn", "teams:TwoStep"), ("qmix", "teams:TwoStep"), ("maddpg", "teams:Relay")]
 
 
-def order_of(make_order: Callable[..., Order], algorithm: str, name: str, **changes: Any) -> Order:
+def order_of(make_order: Callable[..., Order], algorithm: str, name: str, **changes) -> Order:
     given = {"hyperparameters": SMALL, "data": {"environment": name}}
     return make_order(algorithm, steps=2048, **{**given, **changes})
 

@@ -1,7 +1,6 @@
 """An agent without a simulator: trained, proven and exported from its own logged experience alone."""
 
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,7 +16,7 @@ from testing.training.recordings import bandit
 SPACES = "uniform://discrete/3?observations=3"
 
 
-def trained(store: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> tuple[Proof, bytes]:
+def trained(store: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch, **changes) -> tuple[Proof, bytes]:
     """The proof and the ONNX file of a run whose order names no environment."""
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{store}")
     spec = {

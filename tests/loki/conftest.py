@@ -26,7 +26,7 @@ def shipping(tmp_path_factory: pytest.TempPathFactory) -> Shipping:
     """The chart's collector.yaml and loki.yaml by name, for values of `logs.shipping`."""
     helm = subprocess.run([ROOT / "hack" / "helm", "--cached"], capture_output=True, text=True, check=True)
 
-    def files(**values: Any) -> dict[str, Any]:
+    def files(**values) -> dict:
         chart_values = {"crds": {"enabled": False}, "logs": {"format": "json", "shipping": {"enabled": True, **values}}}
         file = tmp_path_factory.mktemp("values") / "values.json"
         file.write_text(json.dumps(chart_values))

@@ -66,7 +66,7 @@ async def operator_lines() -> list[str]:
     telemetry.set_up("INFO", "json", "", stream)
     metrics = OperatorMetrics()
     try:
-        runtime = Runtime([Failing()], None, None, Leading(), metrics, workers=1, resync_seconds=60)  # type: ignore[arg-type]
+        runtime = Runtime([Failing()], None, None, Leading(), metrics, workers=1, resync_seconds=60)
         await runtime.one_pass(ObjectKey(MODEL_DEPLOYMENT.kind, "team-a", "walker"))
         runtime.queue.close()
     finally:
@@ -76,7 +76,7 @@ async def operator_lines() -> list[str]:
 
 def chain() -> list[Sealed]:
     """The records that the data plane seals, the last one with many details."""
-    fields: list[tuple[str, str, dict[str, Any]]] = [
+    fields = [
         ("model.deployed", "model-deployment/walker", {"revision": "3f9a2c81"}),
         ("model.rolled_back", "model-deployment/walker", {"revision": "3f9a2c81", "reason": "ReturnWorse"}),
         ("training.ended", "training-job/walker-7", {"gates": ["minReturn", "parity"], "figures": MANY}),
@@ -105,7 +105,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> NodeLogs:
 
 
 @pytest.fixture(scope="module")
-def shipped(shipping: Any, node: NodeLogs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shipped]:
+def shipped(shipping, node: NodeLogs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shipped]:
     lines = asyncio.run(operator_lines())
     node.write(OPERATOR, "operator", *lines)
     node.write(DATA, "data", *map(sealer.line_of, chain()), stream="stdout")

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 from learnloop_operator.reconcile.tracing import Tracer, exporting
 from testing.logs.collector import forwarding
@@ -13,7 +12,7 @@ from testing.simulation.rollout_cluster import BAD, BETTER, Cluster
 SECONDS = 60.0
 
 
-def _content(span: dict[str, Any]) -> str:
+def _content(span: dict) -> str:
     """A span without the random id of a decision."""
     return str({key: value for key, value in span.items() if key != "id" or not span["parent"]})
 
@@ -25,14 +24,14 @@ class Traced(Cluster):
         super().__init__()
         self._tracer = tracer
 
-    def _status(self, status: dict[str, Any]) -> None:
+    def _status(self, status: dict) -> None:
         before = self.status
         super()._status(status)
         body = {"metadata": {"uid": "u", "name": "md", "namespace": "ns"}, "spec": self.spec, "status": before}
         self._tracer.decided("ModelDeployment", body, status, self.noted, self.now, self.now)
 
 
-def sent(endpoint: str, receiver: Receiver) -> list[dict[str, Any]]:
+def sent(endpoint: str, receiver: Receiver) -> list[dict]:
     """Spans of the same two rollouts, a promotion and a rollback, as `receiver` has got them."""
     tracer = exporting(endpoint, {})
     cluster = Traced(tracer)
@@ -53,7 +52,7 @@ def test_a_collector_takes_every_span_and_each_trace_has_one_root(tmp_path: Path
         until_true(lambda: len(through) == len(spans), SECONDS, lambda: f"{len(through)} of {len(spans)}")
     assert spans
     assert sorted(map(_content, through)) == sorted(map(_content, spans)), "nothing was changed on the way"
-    traces: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    traces = defaultdict(list)
     for span in through:
         traces[span["trace"]].append(span)
     for trace in traces.values():

@@ -34,7 +34,7 @@ class Looked:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def browser() -> Iterator:
     why = missing()
     if why:
         pytest.skip(why)
@@ -43,7 +43,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def look(browser: Any) -> Iterator[Callable[..., Looked]]:
+def look(browser) -> Iterator[Callable[..., Looked]]:
     """Opens a console in a fresh session: `scheme` light or dark."""
     with ExitStack() as stack:
 

@@ -5,7 +5,6 @@ SHOTS=folder keeps a picture of every page.
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -45,7 +44,7 @@ HIDE = """(hidden) => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_draws_without_a_complaint_and_axe_finds_nothing(look: Any, scheme: str) -> None:
+def test_every_page_draws_without_a_complaint_and_axe_finds_nothing(look, scheme: str) -> None:
     looked = look(scheme)
     for name, path in PAGES.items():
         looked.go(path)
@@ -59,7 +58,7 @@ def test_every_page_draws_without_a_complaint_and_axe_finds_nothing(look: Any, s
     ("rest", "b41d07ee serves every episode", "No test runs now: they begin with the next canary."),
     ("rollback", "P(worse) > 0.9999", "No test runs now: they ended with the canary."),
 ])  # fmt: skip
-def test_an_open_page_follows_to_a_state_without_a_canary(look: Any, state: str, shown: str, untested: str) -> None:
+def test_an_open_page_follows_to_a_state_without_a_canary(look, state: str, shown: str, untested: str) -> None:
     looked = look()
     looked.go(PAGES["rollout"])
     looked.page.get_by_text("about 61 more episodes are needed").first.wait_for()
@@ -74,7 +73,7 @@ def test_an_open_page_follows_to_a_state_without_a_canary(look: Any, state: str,
     assert looked.complaints == []
 
 
-def _is_in_order(page: Any, name: str) -> None:
+def _is_in_order(page, name: str) -> None:
     assert page.locator("h1").count() == 1, name
     assert "[object" not in page.inner_text("main"), name
     assert findings(page) == [], name
@@ -83,7 +82,7 @@ def _is_in_order(page: Any, name: str) -> None:
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
 
-def test_a_recall_is_explained_by_its_signals_and_an_episode_is_walked_by_keys(look: Any) -> None:
+def test_a_recall_is_explained_by_its_signals_and_an_episode_is_walked_by_keys(look) -> None:
     looked = look()
     looked.go(PAGES["memories"])
     looked.page.wait_for_selector("#question")
@@ -99,7 +98,7 @@ def test_a_recall_is_explained_by_its_signals_and_an_episode_is_walked_by_keys(l
     assert looked.complaints == []
 
 
-def test_what_is_written_in_the_cluster_is_shown_as_text(look: Any) -> None:
+def test_what_is_written_in_the_cluster_is_shown_as_text(look) -> None:
     looked = look()
     evil = "<img src=x onerror=alert(1)><script>alert(2)</script>"
     looked.log.put("modeldeployments", looked.loop.rollout(verdict=f"{evil} `kubectl learnloop skip`"))
@@ -109,7 +108,7 @@ def test_what_is_written_in_the_cluster_is_shown_as_text(look: Any) -> None:
     assert (looked.page.locator("main img").count(), looked.complaints) == (0, [])
 
 
-def test_an_arms_line_ends_with_the_arm_and_the_next_model_begins_another(look: Any) -> None:
+def test_an_arms_line_ends_with_the_arm_and_the_next_model_begins_another(look) -> None:
     looked = look()
     looked.go(PAGES["rollout"])
     arms = [({"revision": "aaaaaaaa", "meanReturn": 2.0}, {"revision": "bbbbbbbb", "meanReturn": 1.0})] * 2
@@ -125,7 +124,7 @@ def test_an_arms_line_ends_with_the_arm_and_the_next_model_begins_another(look: 
     assert ends[0] < ends[1]
 
 
-def test_an_address_that_is_cut_short_says_so_and_the_next_one_is_drawn(look: Any) -> None:
+def test_an_address_that_is_cut_short_says_so_and_the_next_one_is_drawn(look) -> None:
     looked = look()
     looked.go("demo/agents/%E0%A4%A")
     looked.page.get_by_text("No agent of this name in demo").wait_for()
@@ -136,7 +135,7 @@ def test_an_address_that_is_cut_short_says_so_and_the_next_one_is_drawn(look: An
     assert looked.complaints == []
 
 
-def test_an_order_is_asked_about_and_carried_out_by_the_verb(look: Any) -> None:
+def test_an_order_is_asked_about_and_carried_out_by_the_verb(look) -> None:
     looked = look()
     looked.go(PAGES["rollout"])
     looked.page.wait_for_selector("#verb-pause")
@@ -160,7 +159,7 @@ def test_an_order_is_asked_about_and_carried_out_by_the_verb(look: Any) -> None:
     assert "pause" in looked.page.evaluate(rights), "a namespace may have the name of what every object has"
 
 
-def test_an_order_about_a_model_that_is_gone_since_is_refused(look: Any) -> None:
+def test_an_order_about_a_model_that_is_gone_since_is_refused(look) -> None:
     looked = look()
     looked.go(PAGES["rollout"])
     looked.page.click("#verb-pause")
@@ -174,7 +173,7 @@ def test_an_order_about_a_model_that_is_gone_since_is_refused(look: Any) -> None
     assert looked.cluster.annotated == []
 
 
-def test_ten_tabs_leave_each_other_connections(look: Any) -> None:
+def test_ten_tabs_leave_each_other_connections(look) -> None:
     """Chromium gives one server six connections over all tabs."""
     looked = look()
     tabs = [looked.page]
@@ -194,7 +193,7 @@ def test_ten_tabs_leave_each_other_connections(look: Any) -> None:
     assert looked.complaints == []
 
 
-def test_a_page_whose_stream_was_refused_tries_again(look: Any) -> None:
+def test_a_page_whose_stream_was_refused_tries_again(look) -> None:
     looked = look()
     looked.console.streams += MOST_STREAMS
     looked.page.reload()
@@ -204,7 +203,7 @@ def test_a_page_whose_stream_was_refused_tries_again(look: Any) -> None:
     assert looked.page.locator("#link").inner_text() == "live"
 
 
-def test_a_page_says_that_the_cluster_does_not_answer_and_is_live_again_afterwards(look: Any) -> None:
+def test_a_page_says_that_the_cluster_does_not_answer_and_is_live_again_afterwards(look) -> None:
     looked, why = look(), ["the API server does not answer: timed out"]
     link = looked.page.locator("#link")
     link.get_by_text("live", exact=True).wait_for()
@@ -219,7 +218,7 @@ def test_a_page_says_that_the_cluster_does_not_answer_and_is_live_again_afterwar
     assert looked.complaints == []
 
 
-def test_a_tab_without_the_key_may_look_and_not_steer(look: Any) -> None:
+def test_a_tab_without_the_key_may_look_and_not_steer(look) -> None:
     looked = look()
     looked.page.evaluate("sessionStorage.clear()")
     looked.go(PAGES["rollout"])
@@ -227,7 +226,7 @@ def test_a_tab_without_the_key_may_look_and_not_steer(look: Any) -> None:
     assert looked.page.locator("[id^=verb-]").count() == 0
 
 
-def test_a_console_that_is_ended_shows_nothing_of_what_it_read(look: Any) -> None:
+def test_a_console_that_is_ended_shows_nothing_of_what_it_read(look) -> None:
     looked = look()
     looked.page.click("#end")
     looked.page.get_by_role("heading", name="The console has ended.").wait_for()
@@ -236,7 +235,7 @@ def test_a_console_that_is_ended_shows_nothing_of_what_it_read(look: Any) -> Non
     assert looked.page.evaluate("sessionStorage.getItem('key')") is None
 
 
-def test_keys_find_filter_help_theme_and_the_way_back(look: Any) -> None:
+def test_keys_find_filter_help_theme_and_the_way_back(look) -> None:
     looked = look()
     looked.page.keyboard.press("/")
     assert looked.page.evaluate("document.activeElement.id") == "filter"
@@ -254,7 +253,7 @@ def test_keys_find_filter_help_theme_and_the_way_back(look: Any) -> None:
     looked.page.get_by_role("heading", name="All namespaces").wait_for()
 
 
-def test_five_hundred_rollouts_are_drawn_and_a_change_is_seen(look: Any) -> None:
+def test_five_hundred_rollouts_are_drawn_and_a_change_is_seen(look) -> None:
     looked = look()
     for number in range(500):
         looked.log.put("modeldeployments", looked.loop.rollout(f"agent-{number:03d}"))

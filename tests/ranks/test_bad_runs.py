@@ -33,7 +33,7 @@ def last_words(tmp_path: Path) -> str:
     return sentence
 
 
-def listed(run: Path) -> list[dict[str, Any]]:
+def listed(run: Path) -> list[dict]:
     """The durable checkpoints of a run, newest first."""
     path = run / "checkpoint.json"
     return json.loads(path.read_text()) if path.exists() else []

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from learnloop_api.wire.training import Proof
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_trainer.language.base_model import folder_digest
 from learnloop_trainer.store.run_store import DirectoryStore, part, unpack
@@ -18,7 +16,7 @@ from testing.servers.ports import held_port
 TOLERANCE = 1e-4
 
 
-def ended(changes: dict[str, Any], launch: Callable[..., Any], tmp_path: Path, size: int = 2) -> tuple[Proof, Any]:
+def ended(changes: dict, launch: Callable, tmp_path: Path, size: int = 2) -> tuple:
     """The proof of these ranks, and the weights of their checkpoint."""
     folder, words = tmp_path / "base", tokeniser(ToolLookup(), seed=0)
     model(len(words), 3, words.eos_token_id).save_pretrained(folder)
@@ -43,7 +41,7 @@ def ended(changes: dict[str, Any], launch: Callable[..., Any], tmp_path: Path, s
     return proof, part(unpack(saved.body)[0], "shared")["vector"]
 
 
-def test_two_ranks_hold_their_validation_together(launch: Callable[..., Any], tmp_path: Path) -> None:
+def test_two_ranks_hold_their_validation_together(launch: Callable, tmp_path: Path) -> None:
     rounds = {"batchEpisodes": 12, "groupSize": 1, "minibatches": 1, "learningRate": 0.001, "entropyCoefficient": 0.1}
     changes = {
         "algorithm": "ppo-lm",
@@ -56,7 +54,7 @@ def test_two_ranks_hold_their_validation_together(launch: Callable[..., Any], tm
     assert (proof.while_training.episodes, proof.while_training.exported) == (5, "best")
 
 
-def test_trl_holds_its_conversations_on_two_ranks(launch: Callable[..., Any], tmp_path: Path) -> None:
+def test_trl_holds_its_conversations_on_two_ranks(launch: Callable, tmp_path: Path) -> None:
     rounds = {"batchEpisodes": 12, "groupSize": 3, "learningRate": 0.001}
     proof, _ = ended({"algorithm": "grpo", "engine": "trl", "hyperparameters": rounds}, launch, tmp_path)
     assert (proof.engine, proof.world_size, proof.step) == ("trl", 2, 24)

@@ -36,7 +36,7 @@ class Pair:
         self._environ = {"WORLD_SIZE": "2", "MASTER_PORT": str(port), "LEARNLOOP_STORE": f"file://{store}"}
         self._environ |= {"LEARNLOOP_COLLECTIVE_SECONDS": "2"}
         self.heartbeat = store / "runs/small-1/heartbeat.json"
-        self.lives: dict[int, list[Any]] = {0: [], 1: []}
+        self.lives = {0: [], 1: []}
         for rank in (0, 1):
             self.start(rank)
         self.train()

@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from testing.servers.ports import held_port
 TOLERANCE = 1e-4  # of any weight, after a thousand environment steps
 LATER_TOLERANCE = 2e-2  # after many thousands
 SMALL = {"environments": 4, "hidden": [16], "bufferSize": 1000, "batchSize": 32, "learningStarts": 64}
-CASES: dict[str, dict[str, Any]] = {
+CASES = {
     "ppo": {},
     "dqn": {"hyperparameters": {**SMALL, "prioritized": True}},
     "sac": {"hyperparameters": {**SMALL, "stepsPerUpdate": 4}, "data": {"environment": "Pendulum-v1"}},
@@ -27,10 +26,10 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def run(launch: Callable[..., Any], tmp_path: Path) -> Callable[..., dict[str, np.ndarray]]:
+def run(launch: Callable, tmp_path: Path) -> Callable[..., dict[str, np.ndarray]]:
     """Plays an order with so many ranks one after the other; all but the last get a stop signal once they train."""
 
-    def played(order: dict[str, Any], *sizes: int) -> dict[str, np.ndarray]:
+    def played(order: dict, *sizes: int) -> dict[str, np.ndarray]:
         store = tmp_path / "-".join(map(str, sizes))
         for index, size in enumerate(sizes):
             with held_port() as port:

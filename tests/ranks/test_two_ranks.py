@@ -22,7 +22,7 @@ STEPS = 64 * 800  # a few seconds
 Launch = Callable[..., Any]
 
 
-def ranks(launch: Launch, order: object, store: Path, port: int) -> list[Callable[[], Any]]:
+def ranks(launch: Launch, order: object, store: Path, port: int) -> list[Callable]:
     """How to start each of two ranks."""
     shared = {
         "WORLD_SIZE": "2",
@@ -30,7 +30,7 @@ def ranks(launch: Launch, order: object, store: Path, port: int) -> list[Callabl
         "MASTER_ADDR": "127.0.0.1",
         "LEARNLOOP_STORE": f"file://{store}",
     }
-    return [lambda rank=rank: launch(order, RANK=str(rank), **shared) for rank in range(2)]  # type: ignore[misc]
+    return [lambda rank=rank: launch(order, RANK=str(rank), **shared) for rank in range(2)]
 
 
 @pytest.fixture

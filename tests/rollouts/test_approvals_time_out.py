@@ -1,7 +1,5 @@
 """A step that waits for a person: for how long, and what then."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_api import names
@@ -10,7 +8,7 @@ from testing.simulation.rollout_cluster import BETTER, STEPS, Cluster, uri
 
 def paused(within: str | None = "10m", otherwise: str = "rollBack") -> Cluster:
     """A canary at 10 % whose step waits for a person."""
-    first: dict[str, Any] = {**STEPS[0], "pause": True}
+    first = {**STEPS[0], "pause": True}
     if within is not None:
         first["approval"] = {"within": within, "otherwise": otherwise}
     cluster = Cluster([first, *STEPS[1:]])
@@ -21,11 +19,11 @@ def paused(within: str | None = "10m", otherwise: str = "rollBack") -> Cluster:
     return cluster
 
 
-def stalled(cluster: Cluster) -> dict[str, Any]:
+def stalled(cluster: Cluster) -> dict:
     return next(item for item in cluster.status["conditions"] if item["type"] == "Stalled")
 
 
-def awaited(cluster: Cluster) -> tuple[Any, str]:
+def awaited(cluster: Cluster) -> tuple:
     """The announcement to the data plane, and its identity."""
     announcements = cluster.reconcile().announcements
     (announcement,) = [item for item in announcements if item.call.path == "/api/v1/models/md/awaited-approval"]

@@ -1,7 +1,5 @@
 """Episodes whose length depends on their outcome: identical arms stay identical at every raise, in every variant."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_api.kinds.rollouts.analysis import Analysis
@@ -36,7 +34,7 @@ def test_an_identical_model_is_promoted_whichever_of_its_episodes_are_short(leng
 @pytest.mark.parametrize("seconds", [240, 600])
 @pytest.mark.parametrize("metric", [SEQUENTIAL, RATIO, BOUND], ids=["sequential", "ratio", "bound"])
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_overrides_roll_back_no_identical_model(lengths: str, metric: dict[str, Any], seconds: int) -> None:
+def test_overrides_roll_back_no_identical_model(lengths: str, metric: dict, seconds: int) -> None:
     """An override leaves out the episodes that it touches, and of those the long ones more often."""
     cluster = rollout(metric, LENGTHS[lengths], seed=1, ordered_every=seconds)
     phase = ended(cluster, 3_600)

@@ -1,7 +1,5 @@
 """People in a rollout: what each verb does, that it does it once, and what is kept of who said it."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_api.names import VERBS, verb_annotation
@@ -15,7 +13,7 @@ def say(cluster: Cluster, verb: str, what: str, by: str = "alice") -> None:
     cluster.annotations[verb_annotation(verb)] = f"{what} at {cluster.now.isoformat()} by {by}"
 
 
-def last(cluster: Cluster) -> dict[str, Any]:
+def last(cluster: Cluster) -> dict:
     return cluster.status["decisions"][-1]
 
 
@@ -117,8 +115,8 @@ def test_a_step_that_waits_for_nobody_cannot_be_rejected(climbing: Cluster) -> N
 
 def test_a_promotion_by_hand_skips_the_evidence_and_says_so(climbing: Cluster) -> None:
     climbing.traffic = False
-    climbing.check_promotion = lambda revision: None  # type: ignore[method-assign]  # that is the point
-    climbing.check_step = lambda before, after: None  # type: ignore[method-assign]
+    climbing.check_promotion = lambda revision: None  # that is the point
+    climbing.check_step = lambda before, after: None
     say(climbing, "promote", climbing.status["canary"]["revision"])
     climbing.run(3)
     assert climbing.weight(uri(1)) == 100
@@ -150,7 +148,7 @@ def test_a_canary_on_hold_is_not_promoted(climbing: Cluster) -> None:
 
 
 def test_a_skipped_step_counts_for_that_step_only(climbing: Cluster) -> None:
-    climbing.check_step = lambda before, after: None  # type: ignore[method-assign]  # this step has no evidence
+    climbing.check_step = lambda before, after: None  # this step has no evidence
     climbing.traffic = False
     say(climbing, "skip", f"{climbing.status['canary']['revision']}/1")
     climbing.run(60)
@@ -280,8 +278,8 @@ def test_a_decision_is_told_for_the_audit_chain_under_an_identity_that_stays(cli
 
 
 def test_the_table_never_runs_ahead_of_a_promotion_by_hand(climbing: Cluster) -> None:
-    climbing.check_promotion = lambda revision: None  # type: ignore[method-assign]  # no evidence is the point
-    climbing.check_step = lambda before, after: None  # type: ignore[method-assign]
+    climbing.check_promotion = lambda revision: None  # no evidence is the point
+    climbing.check_step = lambda before, after: None
     say(climbing, "promote", climbing.status["canary"]["revision"])
     for writes in (1, 2, 3, 5, 8, 20):
         climbing.reconcile(crash_after=writes)
@@ -295,8 +293,8 @@ def test_the_table_never_runs_ahead_of_a_promotion_by_hand(climbing: Cluster) ->
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_value_is_read_or_says_what_is_wrong_with_it(verb: str) -> None:
-    word = read(verb, "1a2b3c4d/2 at 2026-01-31T12:00:00.000Z by system:serviceaccount:a:b by c")  # type: ignore[arg-type]
+    word = read(verb, "1a2b3c4d/2 at 2026-01-31T12:00:00.000Z by system:serviceaccount:a:b by c")
     assert (word.revision, word.by) == ("1a2b3c4d", "system:serviceaccount:a:b by c")
     assert word.step == (None if verb == "retry" else 2)
-    assert verb == "retry" or "names no revision" in read(verb, "yes").problem  # type: ignore[arg-type]
-    assert verb == "retry" or "is not a step" in read(verb, "1a2b3c4d/zero").problem  # type: ignore[arg-type]
+    assert verb == "retry" or "names no revision" in read(verb, "yes").problem
+    assert verb == "retry" or "is not a step" in read(verb, "1a2b3c4d/zero").problem

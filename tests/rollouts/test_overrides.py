@@ -1,7 +1,6 @@
 """A person decides in the policy's place: what the table says, for how long, and what is on record."""
 
 from datetime import timedelta
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -148,7 +147,7 @@ def order_for(cluster: Cluster, seconds: int) -> None:
         ({"instead": "stop", "reason": "x" * 1100}, "shorter reason"),
     ],
 )
-def test_what_cannot_be_obeyed_is_ignored_with_a_sentence(serving: Cluster, fields: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_obeyed_is_ignored_with_a_sentence(serving: Cluster, fields: dict, says: str) -> None:
     order(serving, **fields)
     serving.reconcile()
     assert not in_force(serving)

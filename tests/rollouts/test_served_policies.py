@@ -1,7 +1,6 @@
 """A policy that has served is never overwritten: an arm keeps its model, and another model is another arm."""
 
 import random
-from typing import Any
 
 from learnloop_api import names
 from testing.simulation.rollout_cluster import BAD, BETTER, Cluster, digest
@@ -10,12 +9,12 @@ from testing.simulation.rollout_cluster import BAD, BETTER, Cluster, digest
 class Witness(Cluster):
     """Remembers by which model, pods and all, each arm's Deployment was made."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options) -> None:
         super().__init__(**options)
         self.made: dict[str, tuple[str, str]] = {}
         self.overwritten: list[str] = []
 
-    def _apply(self, manifest: dict[str, Any]) -> None:
+    def _apply(self, manifest: dict) -> None:
         if manifest["kind"] == "Deployment":
             name = manifest["metadata"]["name"]
             (container,) = manifest["spec"]["template"]["spec"]["containers"]

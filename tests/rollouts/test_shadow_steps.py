@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -101,7 +100,7 @@ def test_two_shadow_steps_count_their_own_copies_each() -> None:
     assert cluster.promotions
 
 
-def bars(**more: Any) -> ShadowCheck:
+def bars(**more) -> ShadowCheck:
     return ShadowCheck.model_validate(more)
 
 

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -27,7 +26,7 @@ class Traced(Cluster):
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         return Tracer(provider, ids)
 
-    def _status(self, status: dict[str, Any]) -> None:
+    def _status(self, status: dict) -> None:
         before = self.status
         super()._status(status)
         if self.fresh:

@@ -1,7 +1,6 @@
 """Real PostgreSQL, one server for all tests of a process."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -9,7 +8,7 @@ from testing.servers.postgres_server import own_postgres
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Any]:
+def postgres() -> Iterator:
     """One PostgreSQL with pgvector."""
     with own_postgres() as server:
         yield server

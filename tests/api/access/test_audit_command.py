@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import httpx
@@ -36,13 +35,13 @@ class Place:
         common = ["--kubeconfig", str(who or self.caller), "-n", self.namespace]
         return main.main([*common, "audit", *arguments, "--data-service", self.service])
 
-    def api(self, method: str, path: str, **more: Any) -> Any:
+    def api(self, method: str, path: str, **more):
         headers = {"Authorization": f"Bearer {self.token}"}
         answer = httpx.request(method, f"{self.url}{path}", headers=headers, trust_env=False, **more)
         assert answer.status_code < 300, answer.text
         return answer.json()
 
-    def remember(self, *texts: str, **more: Any) -> None:
+    def remember(self, *texts: str, **more) -> None:
         for text in texts:
             memory = {"agent_id": "walker", "memory_type": "semantic", "content": {"text": text}, **more}
             self.api("POST", "/api/v1/memory/store", json=memory)
@@ -71,7 +70,7 @@ def kubeconfig(api_server: Path, file: Path, token: str) -> Path:
     return file
 
 
-def documented(namespace: str) -> list[dict[str, Any]]:
+def documented(namespace: str) -> list[dict]:
     """The roles of docs/explanation/audit.md, for this namespace, and who has them."""
     text = (ROOT / "docs" / "explanation" / "audit.md").read_text().partition("```yaml\n")[2].partition("```")[0]
     roles = []
@@ -86,7 +85,7 @@ def documented(namespace: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def place(api_server: Path, kube: Any, kubectl: Any, namespace: str, tmp_path: Path) -> Iterator[Place]:
+def place(api_server: Path, kube, kubectl, namespace: str, tmp_path: Path) -> Iterator[Place]:
     cluster = yaml.safe_load(api_server.read_text())["clusters"][0]["cluster"]
     for account in ("auditor", "visitor"):
         metadata = {"name": account, "namespace": namespace}

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +17,7 @@ from learnloop_api.names import API_VERSION
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERYTHING = {"apiGroups": ["learnloop.dev"], "resources": ["*"], "verbs": ["*"]}
-VALUES: dict[str, Any] = {
+VALUES = {
     "affinity": {"nodeAffinity": {}},
     "annotations": {"prometheus.io/scrape": "true"},
     "env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "payroll", "key": "password"}}}],
@@ -43,7 +42,7 @@ HOST = [{"name": "v", "hostPath": {"path": "/"}}]
 TOKEN = [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}]
 
 
-def rendered(template: str) -> list[dict[str, Any]]:
+def rendered(template: str) -> list[dict]:
     """A policy as the chart renders it."""
     helm = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, check=True)
     command = [helm.stdout.strip(), "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", "authors"]
@@ -53,7 +52,7 @@ def rendered(template: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def in_force(kube: Any, template: str, label: str) -> Iterator[None]:
+def in_force(kube, template: str, label: str) -> Iterator[None]:
     """A policy of the chart for namespaces that ask for it, so that other tests go on as before."""
     objects = rendered(template)
     for binding in (item for item in objects if item["kind"].endswith("Binding")):
@@ -66,12 +65,12 @@ def in_force(kube: Any, template: str, label: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def policy(kube: Any) -> Iterator[None]:
+def policy(kube) -> Iterator[None]:
     with in_force(kube, "templates/authors/named-objects.yaml", "authors"):
         yield
 
 
-def refusal(api: client.ApiClient, method: str, path: str, made: dict[str, Any], *, dry: bool = True) -> str:
+def refusal(api: client.ApiClient, method: str, path: str, made: dict, *, dry: bool = True) -> str:
     """The refusal of a request by the API server; "" where it is taken."""
     content = "application/merge-patch+json" if method == "PATCH" else "application/json"
     try:
@@ -89,7 +88,7 @@ def refusal(api: client.ApiClient, method: str, path: str, made: dict[str, Any],
     return ""
 
 
-def grant(kube: Any, namespace: str, user: str, *rules: dict[str, Any]) -> None:
+def grant(kube, namespace: str, user: str, *rules: dict) -> None:
     metadata = {"namespace": namespace, "name": user}
     rbac = "rbac.authorization.k8s.io"
     kube.create({"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": list(rules)})
@@ -104,10 +103,10 @@ def grant(kube: Any, namespace: str, user: str, *rules: dict[str, Any]) -> None:
     )
 
 
-def body(kind: str, pod: dict[str, Any], name: str) -> dict[str, Any]:
+def body(kind: str, pod: dict, name: str) -> dict:
     model = {"uri": "uniform://discrete/2?observations=4"}
     training = {"algorithm": "ppo", "totalSteps": 1000, "data": {"environment": "CartPole-v1"}, "pod": pod}
-    specs: dict[str, Any] = {
+    specs = {
         "TrainingJob": training,
         "ModelDeployment": {"model": model, "serving": {"pod": pod}},
         "MemoryService": {"storage": {"size": "1Gi"}, "pod": pod},
@@ -122,7 +121,7 @@ class People:
     def __init__(self, api_server: Path, namespace: str) -> None:
         self._api_server, self._namespace = api_server, namespace
 
-    def refusal(self, user: str, kind: str, pod: dict[str, Any], name: str = "x", **changes: Any) -> str:
+    def refusal(self, user: str, kind: str, pod: dict, name: str = "x", **changes) -> str:
         """ "" where it is taken."""
         api = config.new_client_from_config(str(self._api_server))
         api.set_default_header("Impersonate-User", user)
@@ -130,7 +129,7 @@ class People:
         made["spec"] |= changes
         return refusal(api, "POST", f"/apis/{API_VERSION}/namespaces/{self._namespace}/{kind.lower()}s", made)
 
-    def change(self, user: str, kind: str, before: dict[str, Any], after: dict[str, Any]) -> str:
+    def change(self, user: str, kind: str, before: dict, after: dict) -> str:
         """The refusal of a merge patch of spec by `user`, of an object that an administrator made."""
         made = body(kind, {}, f"made-{uuid.uuid4().hex[:8]}")
         made["metadata"]["namespace"] = self._namespace
@@ -144,7 +143,7 @@ class People:
 
 
 @pytest.fixture
-def people(kube: Any, api_server: Path, namespace: str, policy: None) -> People:
+def people(kube, api_server: Path, namespace: str, policy: None) -> People:
     """`author` writes objects, `maker` creates pods, too, `keeper` also reads Secrets, `router` creates routes."""
     kube.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {"authors": "asked"}}}
@@ -212,7 +211,7 @@ def test_a_route_at_a_gateway_takes_the_right_to_create_routes(people: People) -
     at, hosts = {"mode": "gateway", "gateway": shared}, {"hostnames": ["pay.example.com"]}
     for kind, nested in (("ModelDeployment", False), ("LearningAgent", True)):
 
-        def spec(routing: dict[str, Any], nested: bool = nested) -> dict[str, Any]:
+        def spec(routing: dict, nested: bool = nested) -> dict:
             return {"deployment": {"template": {"routing": routing}}} if nested else {"routing": routing}
 
         for user in ("author", "maker"):
@@ -230,7 +229,7 @@ KEY = {"name": "payroll", "key": "password"}
 ELSEWHERE = {"kind": "openai", "url": "http://collector.evil.svc:8080", "model": "m"}
 
 
-def spoken(server: dict[str, Any], uri: str = "file:///models/small", **more: Any) -> dict[str, Any]:
+def spoken(server: dict, uri: str = "file:///models/small", **more) -> dict:
     """A ModelDeployment of a language model."""
     return {
         "model": {"uri": f"base://{SHA}", "sha256": SHA},
@@ -239,7 +238,7 @@ def spoken(server: dict[str, Any], uri: str = "file:///models/small", **more: An
     }
 
 
-def taught(server: dict[str, Any], **more: Any) -> dict[str, Any]:
+def taught(server: dict, **more) -> dict:
     """The same as a LearningAgent's template."""
     return {"deployment": {"template": {"serving": {"language": {"server": server, **more}}}}}
 
@@ -262,7 +261,7 @@ def test_an_address_that_pods_call_takes_the_right_to_create_pods(people: People
     recorded = {"algorithm": "bc", "hyperparameters": {"recording": f"{url}/log"}}
     arms = {"metric": {"type": "success"}, "arms": [{"name": "b", "weight": 10, **file}]}
     judged = {"suites": [{"name": "t", "builtin": "toxicity", "detector": named}]}
-    cases: list[tuple[str, dict[str, Any]]] = [
+    cases = [
         ("TrainingJob", tracked),
         ("TrainingJob", recorded),
         ("LearningAgent", {"training": {"template": {"algorithm": "ppo", "totalSteps": 1000, **tracked}}}),
@@ -317,11 +316,11 @@ def test_a_secret_stays_with_the_address_that_its_owner_gave_it(people: People) 
     weaviate = {"url": "https://vectors.example.org", "apiKeySecretRef": KEY}
     judge = {"url": "http://judge.ai.svc/v1", "model": "m", "apiKeySecretRef": {"name": "payroll"}}
 
-    def suites(url: str) -> dict[str, Any]:
+    def suites(url: str) -> dict:
         return {"gates": {"suites": [{"name": "t", "builtin": "toxicity", "detector": {**judge, "url": url}}]}}
 
     other = {"url": "https://collector.evil.example"}
-    cases: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    cases = [
         ("MemoryService", {"embedder": embedder}, {"embedder": other}),
         ("MemoryService", {"embedder": embedder}, {"embedder": {"apiKeySecretRef": {"key": "other"}}}),
         ("MemoryService", {"distiller": embedder}, {"distiller": other}),

@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -29,7 +28,7 @@ def dsn() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def installed(kube: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+def installed(kube, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The data plane's account with the rights the chart gives it when training by REST is on."""
     helm = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, check=True)
     values = ["--set", "dataPlane.trainingApi.enabled=true"]
@@ -43,11 +42,11 @@ def installed(kube: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture
-def trainer(kube: Any, namespace: str) -> str:
+def trainer(kube, namespace: str) -> str:
     """A service account that may work with TrainingJobs in its namespace; `visitor` next to it may not."""
     verbs = ["get", "list", "create", "patch"]
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "trainer"}}
-    role["rules"] = [{"apiGroups": ["learnloop.dev"], "resources": ["trainingjobs"], "verbs": verbs}]  # type: ignore[assignment]
+    role["rules"] = [{"apiGroups": ["learnloop.dev"], "resources": ["trainingjobs"], "verbs": verbs}]
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "RoleBinding",
@@ -57,14 +56,14 @@ def trainer(kube: Any, namespace: str) -> str:
     }
     accounts = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": n}} for n in ("trainer", "visitor")]
     for item in (*accounts, role, binding):
-        item["metadata"]["namespace"] = namespace  # type: ignore[index]
+        item["metadata"]["namespace"] = namespace
         kube.apply(item)
     return namespace
 
 
 @asynccontextmanager
 async def data_plane(
-    api_server: Path, kubectl: Any, dsn: str, tmp_path: Path, **changes: Any
+    api_server: Path, kubectl, dsn: str, tmp_path: Path, **changes
 ) -> AsyncIterator[httpx.AsyncClient]:
     """The service, with the token and the certificate authority a pod of it would have."""
     cluster = yaml.safe_load(api_server.read_text())["clusters"][0]["cluster"]
@@ -89,7 +88,7 @@ async def data_plane(
         yield client
 
 
-def bearer(kubectl: Any, account: str, namespace: str) -> dict[str, str]:
+def bearer(kubectl, account: str, namespace: str) -> dict[str, str]:
     """The headers of a pod of this account."""
     token = kubectl("create", "token", account, "-n", namespace, "--audience", "learnloop").strip()
     return {"Authorization": f"Bearer {token}"}
@@ -97,7 +96,7 @@ def bearer(kubectl: Any, account: str, namespace: str) -> dict[str, str]:
 
 @pytest.fixture
 async def training(
-    installed: None, api_server: Path, kubectl: Any, dsn: str, tmp_path: Path
+    installed: None, api_server: Path, kubectl, dsn: str, tmp_path: Path
 ) -> AsyncIterator[httpx.AsyncClient]:
     async with data_plane(api_server, kubectl, dsn, tmp_path, training_api=True) as client:
         yield client
@@ -112,7 +111,7 @@ async def test_a_job_is_started_once_stopped_resumed_and_seen(training, kube, ku
     again = await training.post("/api/v1/training/start", json={"spec": SPEC}, headers=keyed)
     assert (again.status_code, again.json()["job"], again.json()["duplicate"]) == (200, job, True)
     reference = {"apiVersion": "learnloop.dev/v1alpha1", "kind": "TrainingJob"}
-    reference["metadata"] = {"name": job, "namespace": trainer}  # type: ignore[assignment]
+    reference["metadata"] = {"name": job, "namespace": trainer}
     stored = kube.get(reference)
     requested = stored["metadata"]["annotations"]["learnloop.dev/requested-by"]
     assert requested == f"system:serviceaccount:{trainer}:trainer"
@@ -169,7 +168,7 @@ async def test_the_api_servers_own_rules_hold_and_are_told(training, kubectl, tr
 
 
 async def test_where_it_is_off_nothing_is_asked_and_nothing_started(
-    installed: None, api_server: Path, kubectl: Any, dsn: str, tmp_path: Path, trainer: str
+    installed: None, api_server: Path, kubectl, dsn: str, tmp_path: Path, trainer: str
 ) -> None:
     async with data_plane(api_server, kubectl, dsn, tmp_path) as client:
         headers = bearer(kubectl, "trainer", trainer)

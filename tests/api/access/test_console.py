@@ -31,7 +31,7 @@ ROLLOUTS = 500
 Opened = tuple[Browser, dict[str, Any]]
 
 
-def rollout(namespace: str, name: str = "walker") -> dict[str, Any]:
+def rollout(namespace: str, name: str = "walker") -> dict:
     return {
         "apiVersion": API_VERSION,
         "kind": "ModelDeployment",
@@ -40,7 +40,7 @@ def rollout(namespace: str, name: str = "walker") -> dict[str, Any]:
     }
 
 
-def granted(kube: Any, namespace: str, account: str, verbs: list[str], kinds: list[str]) -> None:
+def granted(kube, namespace: str, account: str, verbs: list[str], kinds: list[str]) -> None:
     """A service account with a Role of its own in the namespace."""
     metadata = {"name": account, "namespace": namespace}
     if verbs:
@@ -55,7 +55,7 @@ def granted(kube: Any, namespace: str, account: str, verbs: list[str], kinds: li
 
 
 @pytest.fixture
-def as_account(api_server: Path, kube: Any, kubectl: Any, namespace: str, tmp_path: Path) -> Callable[..., Path]:
+def as_account(api_server: Path, kube, kubectl, namespace: str, tmp_path: Path) -> Callable[..., Path]:
     """A kubeconfig of somebody with these rights in the namespace."""
 
     def make(verbs: list[str], kinds: list[str] = KINDS) -> Path:
@@ -123,7 +123,7 @@ def line(api_server: Path, tmp_path: Path) -> Iterator[tuple[TcpLine, Path]]:
 
 @pytest.mark.parametrize("way", ["silent", "refused"])
 def test_with_the_api_server_away_pages_are_told_so_and_afterwards_what_changed_of_five_hundred_rollouts(
-    way: str, line: tuple[TcpLine, Path], kube: Any, namespace: str, opened: Callable[..., Opened]
+    way: str, line: tuple[TcpLine, Path], kube, namespace: str, opened: Callable[..., Opened]
 ) -> None:
     between, config = line
     for number in range(ROLLOUTS):

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +22,7 @@ def page(api_server: Path, namespace: str) -> Iterator[ConsoleInBrowser]:
         yield console
 
 
-def arm(revision: str) -> dict[str, Any]:
+def arm(revision: str) -> dict:
     return {"revision": revision, "uri": f"learnloop://x/{revision}", "replicas": 1, "readyReplicas": 1}
 
 
@@ -31,7 +30,7 @@ def test_a_rollout_and_its_roll_back_are_followed_on_one_page(kube, namespace, p
     """The test writes what an operator would."""
     kube.create(rollout(namespace))
 
-    def report(**status: Any) -> None:
+    def report(**status) -> None:
         kube.merge(rollout(namespace), {"status": status}, "status")
 
     report(phase="Healthy", verdict="the first model serves everybody", stable=arm(GOOD), weight=0)

@@ -4,7 +4,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kubernetes import config
@@ -23,24 +22,24 @@ LABELS, DEPLOYMENT, RUN = {"app": "mine"}, "learnloop.dev/model-deployment", "le
 
 
 @pytest.fixture(scope="module")
-def policy(kube: Any) -> Iterator[None]:
+def policy(kube) -> Iterator[None]:
     with in_force(kube, "templates/authors/owner-references.yaml", "owned"):
         yield
 
 
-def owner(kind: str, name: str, version: str) -> dict[str, Any]:
+def owner(kind: str, name: str, version: str) -> dict:
     return {"apiVersion": version, "kind": kind, "name": name, "uid": str(uuid.uuid4()), "controller": True}
 
 
-def pod(labels: dict[str, str] | None = None, *owners: dict[str, Any]) -> dict[str, Any]:
+def pod(labels: dict[str, str] | None = None, *owners: dict) -> dict:
     metadata = {"name": f"x-{uuid.uuid4().hex[:8]}", "labels": labels or {}, "ownerReferences": list(owners)}
     return {"metadata": metadata, "spec": {"containers": [{"name": "x", "image": "x"}]}}
 
 
-def workload(kind: str, labels: dict[str, str], *owners: dict[str, Any]) -> dict[str, Any]:
+def workload(kind: str, labels: dict[str, str], *owners: dict) -> dict:
     made = pod(LABELS, *owners)
     template = {"metadata": {"labels": {**LABELS, **labels}}, "spec": made["spec"]}
-    spec: dict[str, Any] = {"template": template}
+    spec = {"template": template}
     if kind == "Job":
         template["spec"] = {**template["spec"], "restartPolicy": "Never"}
     else:
@@ -54,7 +53,7 @@ class Writer:
     def __init__(self, api_server: Path, namespace: str) -> None:
         self._api_server, self._namespace = api_server, namespace
 
-    def refusal(self, user: str, path: str, made: dict[str, Any], *, patch: str = "", dry: bool = True) -> str:
+    def refusal(self, user: str, path: str, made: dict, *, patch: str = "", dry: bool = True) -> str:
         api = config.new_client_from_config(str(self._api_server))
         if user:
             api.set_default_header("Impersonate-User", user)
@@ -66,12 +65,12 @@ class Writer:
         return refusal(api, "PATCH" if patch else "POST", url, made, dry=dry)
 
 
-def table(**data: str) -> dict[str, Any]:
+def table(**data: str) -> dict:
     return {"metadata": {"name": "m-routing"}, "data": data}
 
 
 @pytest.fixture
-def writer(kube: Any, api_server: Path, namespace: str, policy: None) -> Writer:
+def writer(kube, api_server: Path, namespace: str, policy: None) -> Writer:
     kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {"owned": "asked"}}})
     kube.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}})
     grant(kube, namespace, "tenant", RIGHTS)

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -18,7 +17,7 @@ BODY = b"weights"
 
 @pytest.fixture
 async def client(
-    installed: None, api_server: Path, kubectl: Any, dsn: str, tmp_path: Path
+    installed: None, api_server: Path, kubectl, dsn: str, tmp_path: Path
 ) -> AsyncIterator[httpx.AsyncClient]:
     async with data_plane(api_server, kubectl, dsn, tmp_path) as http:
         yield http
@@ -27,14 +26,14 @@ async def client(
 class Gang:
     """TrainingJob, Job and pod of one name, as the operator and the Job's controller make them."""
 
-    def __init__(self, kube: Any, kubectl: Any, namespace: str, name: str) -> None:
+    def __init__(self, kube, kubectl, namespace: str, name: str) -> None:
         self._kube, self._kubectl, self.namespace, self.name = kube, kubectl, namespace, name
         metadata = {"name": name, "namespace": namespace}
         self.job = {"apiVersion": "learnloop.dev/v1alpha1", "kind": "TrainingJob", "metadata": metadata, "spec": SPEC}
         container = {"name": "trainer", "image": "none"}
         self._pod = {"containers": [container], "serviceAccountName": "default", "restartPolicy": "Never"}
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-        account["metadata"]["namespace"] = namespace  # type: ignore[index]
+        account["metadata"]["namespace"] = namespace
         kube.apply(account)
 
     def make(self) -> None:
@@ -59,10 +58,10 @@ class Gang:
         words = ["create", "token", "default", "-n", self.namespace, f"--audience={audience}", *(pod if bound else [])]
         return {"Authorization": f"Bearer {self._kubectl(*words).strip()}"}
 
-    def _named(self, version: str, kind: str) -> dict[str, Any]:
+    def _named(self, version: str, kind: str) -> dict:
         return {"apiVersion": version, "kind": kind, "metadata": {"name": self.name, "namespace": self.namespace}}
 
-    def _owned(self, version: str, kind: str, owner: Any, spec: dict[str, Any]) -> None:
+    def _owned(self, version: str, kind: str, owner, spec: dict) -> None:
         made = self._named(version, kind)
         reference = {key: owner[key] for key in ("apiVersion", "kind")} | {"controller": True}
         made["metadata"]["ownerReferences"] = [reference | {key: owner["metadata"][key] for key in ("name", "uid")}]
@@ -109,7 +108,7 @@ async def test_a_token_ends_with_its_very_pod_though_another_one_has_its_name(cl
 
 
 async def test_a_pod_that_outlives_its_training_job_reports_nothing_for_the_next_one_of_the_name(
-    client: httpx.AsyncClient, kube: Any, kubectl: Any, namespace: str
+    client: httpx.AsyncClient, kube, kubectl, namespace: str
 ) -> None:
     gang = Gang(kube, kubectl, namespace, "next")
     gang.make()

@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,7 +32,7 @@ def controller(operator: Operator) -> MemoryServiceController:
     return MemoryServiceController(operator.services)
 
 
-def spec(**budget: Any) -> dict[str, Any]:
+def spec(**budget) -> dict:
     return {
         "rewardPolicyRef": {"name": "solving"},
         "task": {"observations": 4, "actions": 2, "external": {}},
@@ -41,16 +40,16 @@ def spec(**budget: Any) -> dict[str, Any]:
     }
 
 
-async def agent(operator: Operator, name: str, **budget: Any) -> None:
+async def agent(operator: Operator, name: str, **budget) -> None:
     await operator.create("LearningAgent", name, spec(**budget))
 
 
-async def change(operator: Operator, name: str, memory: dict[str, Any]) -> None:
+async def change(operator: Operator, name: str, memory: dict) -> None:
     path = LEARNING_AGENT.path(operator.namespace, name)
     await operator.kube.http.request("PATCH", path, body={"spec": {"memory": memory}}, content_type=MERGE)
 
 
-async def written(operator: Operator) -> dict[str, Any]:
+async def written(operator: Operator) -> dict:
     config_map = await operator.kube.get(CONFIG_MAP, operator.namespace, "mem-budgets")
     read = json.loads(config_map["data"][BUDGETS_KEY])
     assert read["namespace"] == operator.namespace
@@ -140,12 +139,12 @@ async def test_a_config_map_that_somebody_deletes_or_edits_is_put_right_at_once(
         await until_published(rig, {"la": {"memories": 100}})
 
 
-async def put(rig: LiveRig, kind: str, name: str, spec: dict[str, Any]) -> None:
+async def put(rig: LiveRig, kind: str, name: str, spec: dict) -> None:
     metadata = {"name": name, "namespace": rig.namespace}
     await rig.user.create({"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec})
 
 
-async def until_published(rig: LiveRig, agents: dict[str, Any]) -> None:
+async def until_published(rig: LiveRig, agents: dict) -> None:
     end, budgets = time.monotonic() + PATIENCE, ""
     wanted = {"namespace": rig.namespace, "agents": agents}
     while not budgets or json.loads(budgets) != wanted:

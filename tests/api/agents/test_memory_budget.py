@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -40,7 +39,7 @@ async def operator(api_server: Path, namespace: str, data_url: str) -> AsyncIter
     await running.kube.close()
 
 
-async def remember(operator: Operator, url: str, texts: list[str], **more: Any) -> None:
+async def remember(operator: Operator, url: str, texts: list[str], **more) -> None:
     memories = [{"agent_id": "la", "memory_type": "semantic", "content": {"text": text}, **more} for text in texts]
     async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
         headers = {names.HEADER_NAMESPACE: operator.namespace}

@@ -4,7 +4,6 @@ real data plane."""
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import httpx
@@ -43,11 +42,11 @@ async def operator(api_server: Path, namespace: str, data_url: str) -> AsyncIter
     await running.kube.close()
 
 
-def suspicion(status: dict[str, Any]) -> dict[str, Any]:
+def suspicion(status: dict) -> dict:
     return next((item for item in status.get("conditions", ()) if item["type"] == SUSPECTED), {})
 
 
-async def pay(operator: Operator) -> dict[str, Any]:
+async def pay(operator: Operator) -> dict:
     """An agent under a policy of defaults; the published policy's status."""
     await operator.create("RewardPolicy", "paying", {})
     published = await operator.settle(operator.rewards, "paying")
@@ -70,7 +69,7 @@ async def play(operator: Operator, url: str, count: int, first: int = 0) -> list
     return ids
 
 
-async def rewarded(operator: Operator, url: str) -> list[dict[str, Any]]:
+async def rewarded(operator: Operator, url: str) -> list[dict]:
     async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
         headers = {names.HEADER_NAMESPACE: operator.namespace}
         answer = await client.get("/api/v1/rewards/history?agent_id=mover&limit=1000", headers=headers)

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -70,26 +69,26 @@ class Searcher:
         self.controller = TrainingJobController(services)
         self.applier = Applier(self.kube, self.data, EventRecorder(self.kube, "test"))
 
-    async def begin(self, name: str, **changes: Any) -> None:
+    async def begin(self, name: str, **changes) -> None:
         spec = {**SPEC, **changes}
         metadata = {"name": name, "namespace": self.namespace}
         await self.kube.create(
             {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "metadata": metadata, "spec": spec}
         )
 
-    async def look(self, name: str, passes: int = 1) -> dict[str, Any]:
+    async def look(self, name: str, passes: int = 1) -> dict:
         for _ in range(passes):
             snapshot = await self.controller.gather(self.namespace, name)
             assert snapshot is not None
             await self.applier.apply(TRAINING_JOB, snapshot, self.controller.decide(snapshot))
-        status: dict[str, Any] = (await self.kube.get(TRAINING_JOB, self.namespace, name))["status"]
+        status = (await self.kube.get(TRAINING_JOB, self.namespace, name))["status"]
         return status
 
-    async def trials(self, name: str) -> dict[str, Any]:
+    async def trials(self, name: str) -> dict:
         jobs = await self.kube.list(TRAINING_JOB, self.namespace, labels=f"{names.LABEL_STUDY}={name}")
         return {item["metadata"]["name"]: item for item in jobs}
 
-    async def play(self, trial: str, status: dict[str, Any]) -> None:
+    async def play(self, trial: str, status: dict) -> None:
         path = TRAINING_JOB.path(self.namespace, trial, "status")
         await self.kube.http.request("PATCH", path, body={"status": status}, content_type=MERGE)
 
@@ -120,7 +119,7 @@ async def searcher(api_server: Path, namespace: str, dsn: str, tmp_path: Path) -
         await running.kube.close()
 
 
-def ready(status: dict[str, Any]) -> dict[str, Any]:
+def ready(status: dict) -> dict:
     return next(item for item in status["conditions"] if item["type"] == "Ready")
 
 
@@ -191,7 +190,7 @@ async def test_a_data_plane_and_an_operator_that_die_in_mid_study_double_no_tria
 async def test_a_combination_the_api_server_refuses_is_a_failed_trial_and_too_many_of_them_end_the_study(searcher):
     wide = {"parameter": "minibatches", "int": {"low": 1000, "high": 1024}}
     few = {"environments": 4, "horizon": 4}
-    study = {**SPEC["study"], "trials": 9, "parallelism": 1, "maxFailedTrials": 2, "space": [wide]}  # type: ignore[dict-item]
+    study = {**SPEC["study"], "trials": 9, "parallelism": 1, "maxFailedTrials": 2, "space": [wide]}
     await searcher.begin("s", hyperparameters=few, study=study)
     refused = 0
     for _ in range(8):
@@ -205,10 +204,10 @@ async def test_a_combination_the_api_server_refuses_is_a_failed_trial_and_too_ma
     assert not await searcher.trials("s")
 
 
-def _returns(mean: float) -> dict[str, Any]:
+def _returns(mean: float) -> dict:
     return {"episodes": 50, "mean": mean, "iqm": mean, "ciLow": mean, "ciHigh": mean}
 
 
-def _condition(type_: str, status: str) -> dict[str, Any]:
+def _condition(type_: str, status: str) -> dict:
     now = "2026-03-01T12:00:00Z"
     return {"type": type_, "status": status, "reason": type_, "message": "", "lastTransitionTime": now}

@@ -2,7 +2,6 @@
 
 import copy
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -12,7 +11,7 @@ GOOD = {item["kind"]: item for item in yaml.safe_load_all((HERE / "objects.yaml"
 GROUP = "learnloop.dev/"
 
 
-def placed(kind: str, namespace: str, **spec: Any) -> dict[str, Any]:
+def placed(kind: str, namespace: str, **spec) -> dict:
     """The good object of the kind in that namespace, with some fields of its spec replaced."""
     item = copy.deepcopy(GOOD[kind])
     item["metadata"]["namespace"] = namespace
@@ -20,7 +19,7 @@ def placed(kind: str, namespace: str, **spec: Any) -> dict[str, Any]:
     return item
 
 
-def test_what_is_left_out_takes_the_documented_defaults(kube: Any, namespace: str) -> None:
+def test_what_is_left_out_takes_the_documented_defaults(kube, namespace: str) -> None:
     item = placed("ModelDeployment", namespace)
     item["spec"] = {"model": {"uri": "uniform://discrete/2?observations=4"}}
     spec = kube.apply(item)["spec"]
@@ -33,7 +32,7 @@ def test_what_is_left_out_takes_the_documented_defaults(kube: Any, namespace: st
     assert spec["suspend"] is False
 
 
-def test_defaults_reach_into_the_templates_of_an_agent(kube: Any, namespace: str) -> None:
+def test_defaults_reach_into_the_templates_of_an_agent(kube, namespace: str) -> None:
     spec = kube.apply(placed("LearningAgent", namespace))["spec"]
     template = spec["deployment"]["template"]
     assert template["rollout"]["keepForSeconds"] == 60
@@ -44,21 +43,21 @@ def test_defaults_reach_into_the_templates_of_an_agent(kube: Any, namespace: str
 
 
 @pytest.mark.parametrize("kind", GOOD)
-def test_applying_an_object_twice_writes_once(kind: str, kube: Any, namespace: str) -> None:
+def test_applying_an_object_twice_writes_once(kind: str, kube, namespace: str) -> None:
     first = kube.apply(placed(kind, namespace))
     second = kube.apply(placed(kind, namespace))
     assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
 
 @pytest.mark.parametrize("kind", GOOD)
-def test_applying_what_was_read_back_writes_nothing(kind: str, kube: Any, namespace: str) -> None:
+def test_applying_what_was_read_back_writes_nothing(kind: str, kube, namespace: str) -> None:
     """Defaults are in the schema, so a tool that writes the live spec back sees no difference."""
     first = kube.apply(placed(kind, namespace))
     again = kube.apply({**placed(kind, namespace), "spec": first["spec"]}, manager="another")
     assert again["metadata"]["generation"] == first["metadata"]["generation"]
 
 
-def test_status_and_spec_are_written_apart(kube: Any, namespace: str) -> None:
+def test_status_and_spec_are_written_apart(kube, namespace: str) -> None:
     item = placed("RewardPolicy", namespace)
     stored = kube.apply({**item, "status": {"revision": "mine"}})
     assert "status" not in stored
@@ -70,7 +69,7 @@ def test_status_and_spec_are_written_apart(kube: Any, namespace: str) -> None:
     assert stored["metadata"]["generation"] == 1
 
 
-def test_an_impossible_status_is_refused(kube: Any, namespace: str) -> None:
+def test_an_impossible_status_is_refused(kube, namespace: str) -> None:
     item = placed("ModelDeployment", namespace)
     kube.apply(item)
     status = {"weight": 200}
@@ -78,7 +77,7 @@ def test_an_impossible_status_is_refused(kube: Any, namespace: str) -> None:
     assert "status.weight" in message
 
 
-def test_a_conflict_names_the_other_manager_and_the_field(kube: Any, namespace: str) -> None:
+def test_a_conflict_names_the_other_manager_and_the_field(kube, namespace: str) -> None:
     item = placed("ModelDeployment", namespace)
     kube.apply(item, manager="argocd-controller")
     other = {**named(item), "spec": {"model": item["spec"]["model"], "rollout": {"keepForSeconds": 5, "steps": []}}}
@@ -88,7 +87,7 @@ def test_a_conflict_names_the_other_manager_and_the_field(kube: Any, namespace: 
     assert ".spec.rollout.steps" in message
 
 
-def test_two_managers_share_a_keyed_list(kube: Any, namespace: str) -> None:
+def test_two_managers_share_a_keyed_list(kube, namespace: str) -> None:
     agent = placed("LearningAgent", namespace)
     agent["spec"]["training"]["template"]["pod"]["env"] = [{"name": "A", "value": "1"}]
     kube.apply(agent, manager="one")
@@ -118,7 +117,7 @@ def test_the_recipe_of_a_training_job_never_changes(change, field, kube, namespa
     assert "is immutable: create a new TrainingJob" in message
 
 
-def test_a_training_job_is_suspended_resized_and_given_a_time_to_live(kube: Any, namespace: str) -> None:
+def test_a_training_job_is_suspended_resized_and_given_a_time_to_live(kube, namespace: str) -> None:
     item = kube.apply(placed("TrainingJob", namespace))
     stored = kube.merge(item, {"spec": {"suspend": True, "workers": 3, "ttlSecondsAfterFinished": 60}})["spec"]
     assert (stored["suspend"], stored["workers"], stored["ttlSecondsAfterFinished"]) == (True, 3, 60)
@@ -132,7 +131,7 @@ def test_a_training_job_is_suspended_resized_and_given_a_time_to_live(kube: Any,
         ({"storage": None, "dsnSecretRef": {"name": "db", "key": "dsn"}}, "the data would stay behind"),
     ],
 )
-def test_a_memory_service_keeps_its_data(change: dict[str, Any], fix: str, kube: Any, namespace: str) -> None:
+def test_a_memory_service_keeps_its_data(change: dict, fix: str, kube, namespace: str) -> None:
     item = kube.apply(placed("MemoryService", namespace))
     assert fix in kube.refusal(lambda: kube.merge(item, {"spec": change}))
 
@@ -148,17 +147,17 @@ def test_a_memory_service_keeps_its_data(change: dict[str, Any], fix: str, kube:
         {"analysis": {"metrics": [{"name": "m", "type": "latency", "min": 0.1, "max": 0.1}]}},
     ],
 )
-def test_a_rule_lets_the_good_form_pass(spec: dict[str, Any], kube: Any, namespace: str) -> None:
+def test_a_rule_lets_the_good_form_pass(spec: dict, kube, namespace: str) -> None:
     kube.create(placed("ModelDeployment", namespace, **spec), dry=True)
 
 
 @pytest.mark.parametrize("weights", [(0.1,) * 10, (1 / 3, 1 / 3, 1 / 3), (1, 0), (0.9999995, 0)])
-def test_weights_may_miss_one_by_a_millionth(weights: tuple[float, ...], kube: Any, namespace: str) -> None:
+def test_weights_may_miss_one_by_a_millionth(weights: tuple[float, ...], kube, namespace: str) -> None:
     components = [{"name": f"c{at}", "type": "success", "weight": weight} for at, weight in enumerate(weights)]
     kube.create(placed("RewardPolicy", namespace, components=components), dry=True)
 
 
-def named(item: dict[str, Any]) -> dict[str, Any]:
+def named(item: dict) -> dict:
     """Only what addresses the object."""
     metadata = {key: item["metadata"][key] for key in ("name", "namespace")}
     return {"apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": metadata}

@@ -5,7 +5,6 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -37,7 +36,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory, helm: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def install(kube: Any, kubectl: Kubectl, rendered: Path) -> Callable[[], dict[str, str]]:
+def install(kube, kubectl: Kubectl, rendered: Path) -> Callable[[], dict[str, str]]:
     """Applies the chart and returns the content of everything it owns."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM, "labels": labels}})
@@ -50,14 +49,14 @@ def install(kube: Any, kubectl: Kubectl, rendered: Path) -> Callable[[], dict[st
     return apply
 
 
-def content(item: dict[str, Any]) -> str:
+def content(item: dict) -> str:
     """All of an object but its version: the API server itself rewrites a new volume claim once, without a change."""
     metadata = {key: value for key, value in item["metadata"].items() if key != "resourceVersion"}
     return json.dumps({**item, "metadata": metadata}, sort_keys=True)
 
 
 @pytest.fixture
-async def as_operator(install: Callable[[], object], api_server: Path, kubectl: Kubectl) -> Any:
+async def as_operator(install: Callable[[], object], api_server: Path, kubectl: Kubectl):
     """The API server as the operator's own service account sees it."""
     install()
     configuration = from_kubeconfig(api_server)
@@ -69,7 +68,7 @@ async def as_operator(install: Callable[[], object], api_server: Path, kubectl: 
     await http.close()
 
 
-def pods_of(items: list[dict[str, Any]], namespace: str) -> Iterator[dict[str, Any]]:
+def pods_of(items: list[dict], namespace: str) -> Iterator[dict]:
     """A pod for each pod template, to be shown to pod security admission."""
     for item in items:
         if item["kind"] in ("Deployment", "StatefulSet", "Job"):
@@ -98,7 +97,7 @@ def test_every_pod_of_the_chart_is_admitted_where_only_restricted_ones_are(kube,
 
 async def test_passwords_are_made_once_and_survive_the_next_apply(as_operator, kube, install):
     secret = {"apiVersion": "v1", "kind": "Secret"}
-    secret["metadata"] = {"name": "learnloop-credentials", "namespace": SYSTEM}  # type: ignore[assignment]
+    secret["metadata"] = {"name": "learnloop-credentials", "namespace": SYSTEM}
     assert await bootstrap.fill(as_operator, SYSTEM, "learnloop-credentials") is True
     made = kube.get(secret)["data"]
     assert set(made) == set(bootstrap.KEYS)
@@ -131,7 +130,7 @@ async def test_the_operator_may_hold_its_own_lease_only(as_operator: KubeHttp) -
 
 
 async def test_the_operator_may_let_a_policy_server_watch_its_table_and_no_more(as_operator, namespace):
-    def role(name: str, resource: str) -> dict[str, Any]:
+    def role(name: str, resource: str) -> dict:
         rule = {"apiGroups": [""], "resources": [resource], "resourceNames": ["x"], "verbs": ["get", "watch"]}
         metadata = {"name": name, "namespace": namespace}
         return {
@@ -157,7 +156,7 @@ async def test_the_operator_reads_no_secret_lists_and_writes_no_spec(as_operator
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: str(file.relative_to(ROOT / "examples")))
-def test_an_example_is_accepted_as_it_stands(kube: Any, namespace: str, file: Path) -> None:
+def test_an_example_is_accepted_as_it_stands(kube, namespace: str, file: Path) -> None:
     words = {"MODEL_URI": f"learnloop://{namespace}/{'a' * 64}", "MODEL_SHA256": "a" * 64, "TRAINER_IMAGE": "trainer:1"}
     words |= {"KIND_OF_IT": "jailbroken", "OPTION": "--tells"}
     text = file.read_text()

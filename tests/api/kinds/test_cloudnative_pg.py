@@ -9,7 +9,6 @@ import lzma
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,7 +18,7 @@ from testing.manifests.rendered_chart import SYSTEM, VALUES, rendered
 DEFINITIONS = json.loads(lzma.decompress((Path(__file__).parent / "cloudnative_pg.json.xz").read_bytes()))
 OLDEST, NEWEST = DEFINITIONS
 AVAILABLE = VALUES["highly-available"]
-SPECIFIC: dict[str, Any] = {
+SPECIFIC = {
     "image": "registry.example.com/postgresql:17",
     "synchronous": False,
     "spec": {
@@ -42,7 +41,7 @@ SECONDS = 120.0
 
 
 @pytest.fixture(scope="module", params=[OLDEST, NEWEST])
-def server(kube: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+def server(kube, request: pytest.FixtureRequest) -> Iterator:
     """An API server that serves CloudNativePG's Clusters by the definition of one release."""
     definition = DEFINITIONS[request.param]
     kube.apply(definition, manager="cloudnative-pg", force=True)
@@ -58,7 +57,7 @@ def server(kube: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
         time.sleep(0.1)
 
 
-def serves(kube: Any) -> bool:
+def serves(kube) -> bool:
     try:
         kube.call("GET", "/apis/postgresql.cnpg.io/v1/clusters", {"limit": "1"})
     except kube.Refused:
@@ -66,7 +65,7 @@ def serves(kube: Any) -> bool:
     return True
 
 
-def cluster(helm: Path, values: dict[str, Any]) -> dict[str, Any]:
+def cluster(helm: Path, values: dict) -> dict:
     clusters = [item for item in yaml.safe_load_all(rendered(helm, values)) if item and item["kind"] == "Cluster"]
     assert len(clusters) == 1
     return dict(clusters[0])
@@ -80,7 +79,7 @@ def test_cloudnativepg_takes_the_cluster_and_leaves_its_spec_as_it_is(server, he
         assert not list(missing(value, stored["spec"][name], name))
 
 
-def missing(manifest: Any, stored: Any, path: str) -> Iterator[str]:
+def missing(manifest, stored, path: str) -> Iterator[str]:
     """Fields that are not stored as they were requested; defaults may come to it."""
     if isinstance(manifest, dict) and isinstance(stored, dict):
         for name, value in manifest.items():
@@ -89,7 +88,7 @@ def missing(manifest: Any, stored: Any, path: str) -> Iterator[str]:
         yield f"{path}: {manifest!r} became {stored!r}"
 
 
-def test_a_field_that_cloudnativepg_does_not_have_is_refused(server: Any, helm: Path) -> None:
+def test_a_field_that_cloudnativepg_does_not_have_is_refused(server, helm: Path) -> None:
     manifest = cluster(helm, AVAILABLE)
     manifest["spec"]["instanses"] = 3
     assert "instanses" in server.refusal(lambda: server.apply(manifest, manager="strict", force=True, dry=True))

@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -23,7 +22,7 @@ ARGOCD = "system:serviceaccount:argocd:argocd-server"
 
 
 @pytest.fixture(scope="module")
-def policy(kube: Any) -> Iterator[str]:
+def policy(kube) -> Iterator[str]:
     """The policy as the chart renders it, in force."""
     helm = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, check=True)
     command = [helm.stdout.strip(), "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", "decisions"]
@@ -43,7 +42,7 @@ def policy(kube: Any) -> Iterator[str]:
 
 
 @pytest.fixture
-def team(kube: Any, namespace: str, policy: str) -> dict[str, Any]:
+def team(kube, namespace: str, policy: str) -> dict:
     """A ModelDeployment, and two people who may do anything with it."""
     metadata = {"namespace": namespace, "name": "team"}
     kube.create(
@@ -68,9 +67,9 @@ def team(kube: Any, namespace: str, policy: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def as_user(api_server: Path, kube: Any) -> Callable[[str], Any]:
+def as_user(api_server: Path, kube) -> Callable:
 
-    def impersonate(user: str) -> Any:
+    def impersonate(user: str):
         api = config.new_client_from_config(str(api_server))
         api.set_default_header("Impersonate-User", user)
         other = type(kube)(api_server)
@@ -80,7 +79,7 @@ def as_user(api_server: Path, kube: Any) -> Callable[[str], Any]:
     return impersonate
 
 
-def in_force(kube: Any, team: dict[str, Any]) -> None:
+def in_force(kube, team: dict) -> None:
     """A new policy takes a moment to reach the admission chain: wait until an unsigned value is refused."""
     kube.create(team)
     for attempt in range(300):
@@ -92,11 +91,11 @@ def in_force(kube: Any, team: dict[str, Any]) -> None:
     raise AssertionError("the policy never came into force")
 
 
-def noted(verb: str, value: str | None) -> dict[str, Any]:
+def noted(verb: str, value: str | None) -> dict:
     return {"metadata": {"annotations": {verb_annotation(verb): value}}}
 
 
-def test_nobody_decides_in_anothers_name(kube: Any, team: dict[str, Any], as_user: Callable[[str], Any]) -> None:
+def test_nobody_decides_in_anothers_name(kube, team: dict, as_user: Callable) -> None:
     in_force(kube, team)
     alice, bob = as_user("alice"), as_user("bob")
     for verb in VERBS:
@@ -131,7 +130,7 @@ def test_a_program_that_acts_for_others_signs_with_its_own_name(kube, team, as_u
     bob.refusal(lambda: bob.merge(team, noted("approve", f"{REVISION}/3 by Argo CD")))
 
 
-def test_what_is_no_decision_needs_no_name(kube: Any, team: dict[str, Any], as_user: Callable[[str], Any]) -> None:
+def test_what_is_no_decision_needs_no_name(kube, team: dict, as_user: Callable) -> None:
     in_force(kube, team)
     alice, bob = as_user("alice"), as_user("bob")
     alice.merge(team, noted("pause", f"{REVISION} by alice"))
@@ -164,7 +163,7 @@ def test_the_command_signs_with_the_name_the_api_server_knows(kube, team, api_se
 
 
 @pytest.fixture(scope="module")
-def four_eyes(kube: Any, policy: str) -> Iterator[str]:
+def four_eyes(kube, policy: str) -> Iterator[str]:
     """The chart's policy for two people, in force next to the other."""
     helm = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, check=True)
     command = [helm.stdout.strip(), "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", "decisions"]
@@ -185,7 +184,7 @@ def four_eyes(kube: Any, policy: str) -> Iterator[str]:
     _out_of_force(kube)
 
 
-def _out_of_force(kube: Any) -> None:
+def _out_of_force(kube) -> None:
     """Returns when an unsigned spec is taken again: the API server asks a policy for a while after it is deleted."""
     unsigned = {"name": "unsigned", "namespace": "default"}
     spec = {"model": {"uri": "uniform://discrete/2?observations=4"}}
@@ -201,7 +200,7 @@ def _out_of_force(kube: Any) -> None:
             time.sleep(0.2)
 
 
-def signed_by(name: str | None) -> dict[str, Any]:
+def signed_by(name: str | None) -> dict:
     return {"metadata": {"annotations": {ANNOTATION_AUTHOR: name}}}
 
 
@@ -230,7 +229,7 @@ def test_who_writes_a_spec_signs_it_and_somebody_else_lets_it_on(kube, team, as_
     kube.merge(team, {"status": {"phase": "Healthy"}}, "status")
 
 
-def kube_user(kube: Any) -> str:
+def kube_user(kube) -> str:
     """The name of the tests to the API server."""
     review = client.AuthenticationV1Api(kube._api).create_self_subject_review({})
     return str(review.status.user_info.username)

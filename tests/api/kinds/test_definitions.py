@@ -3,7 +3,6 @@
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -21,12 +20,12 @@ DEFINITIONS = {
 OPENAPI_SECONDS = 120.0
 
 
-def placed(kind: str, namespace: str) -> dict[str, Any]:
+def placed(kind: str, namespace: str) -> dict:
     """The good object of the kind in that namespace."""
     return {**GOOD[kind], "metadata": {**GOOD[kind]["metadata"], "namespace": namespace}}
 
 
-def explained(kubectl: Any, field: str) -> str:
+def explained(kubectl, field: str) -> str:
     """The output of `kubectl explain`; the API server publishes schemas a moment after it establishes them."""
     deadline = time.monotonic() + OPENAPI_SECONDS
     while True:
@@ -39,12 +38,12 @@ def explained(kubectl: Any, field: str) -> str:
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
-def test_a_definition_is_established_and_structural(name: str, kube: Any) -> None:
+def test_a_definition_is_established_and_structural(name: str, kube) -> None:
     conditions = {item["type"]: item["status"] for item in kube.get(DEFINITIONS[name])["status"]["conditions"]}
     assert conditions == {"NamesAccepted": "True", "Established": "True"}
 
 
-def test_applying_the_definitions_again_changes_nothing(kube: Any) -> None:
+def test_applying_the_definitions_again_changes_nothing(kube) -> None:
     before = {name: kube.get(item)["metadata"]["generation"] for name, item in DEFINITIONS.items()}
     for item in DEFINITIONS.values():
         kube.apply(item)
@@ -62,13 +61,13 @@ def test_applying_the_definitions_again_changes_nothing(kube: Any) -> None:
         ("memsvc.spec.dsnSecretRef", "vector extension"),
     ],
 )
-def test_kubectl_explains_a_field(field: str, sentence: str, kubectl: Any) -> None:
+def test_kubectl_explains_a_field(field: str, sentence: str, kubectl) -> None:
     assert sentence in " ".join(explained(kubectl, field).split())
 
 
-def test_one_get_shows_the_loop_in_lines_of_120_characters(kube: Any, kubectl: Any, namespace: str) -> None:
+def test_one_get_shows_the_loop_in_lines_of_120_characters(kube, kubectl, namespace: str) -> None:
     sentence = "minReturn: mean return 500.0, must be at least 400 (100 episodes)"
-    shown: dict[str, dict[str, Any]] = {
+    shown = {
         "LearningAgent": {"rewarded": 123_456, "recentReturn": -450.86},
         "TrainingJob": {"phase": "Evaluating", "progress": "100%", "return": "187.2 [181.0, 192.1]"},
         "RewardPolicy": {"phase": "Published", "revision": "c1fbbb50d286", "agents": 12},
@@ -89,7 +88,7 @@ def test_one_get_shows_the_loop_in_lines_of_120_characters(kube: Any, kubectl: A
     assert sentence in kubectl("get", "tjob", "-n", namespace, "-o", "wide")
 
 
-def test_the_category_finds_every_kind(kube: Any, kubectl: Any, namespace: str) -> None:
+def test_the_category_finds_every_kind(kube, kubectl, namespace: str) -> None:
     for kind in GOOD:
         kube.apply(placed(kind, namespace))
     objects = kubectl("get", "learnloop", "-n", namespace, "-o", "name").split()
@@ -111,7 +110,7 @@ def test_the_scale_subresource_sets_and_tells_replicas(kind, path, kube, kubectl
     assert (scale["spec"]["replicas"], scale["status"]) == (3, {"replicas": 2, "selector": "app=walker"})
 
 
-def test_objects_are_found_by_field(kube: Any, kubectl: Any, namespace: str) -> None:
+def test_objects_are_found_by_field(kube, kubectl, namespace: str) -> None:
     kube.apply(placed("TrainingJob", namespace))
     select = ("get", "tjob", "-n", namespace, "-o", "json", "--field-selector")
     objects = json.loads(kubectl(*select, "spec.data.learningAgentRef.name=walker"))["items"]
@@ -119,13 +118,13 @@ def test_objects_are_found_by_field(kube: Any, kubectl: Any, namespace: str) -> 
     assert json.loads(kubectl(*select, "spec.algorithm=ppo"))["items"] == []
 
 
-def named(item: dict[str, Any]) -> dict[str, Any]:
+def named(item: dict) -> dict:
     """Only what addresses the object."""
     metadata = {key: item["metadata"][key] for key in ("name", "namespace")}
     return {"apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": metadata}
 
 
-def ready(message: str) -> dict[str, Any]:
+def ready(message: str) -> dict:
     """A condition Ready that is not yet true."""
     time_ = "2026-01-31T12:00:00Z"
     return {"type": "Ready", "status": "False", "reason": "Training", "message": message, "lastTransitionTime": time_}

@@ -7,7 +7,6 @@ cannot be evaluated, as in an object without a status, is waited for.
 import re
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -60,7 +59,7 @@ def test_every_kind_is_asked_about_in_the_same_words() -> None:
 
 
 @pytest.fixture(scope="module")
-def policy(kube: Any) -> None:
+def policy(kube) -> None:
     """The author of a carrier is refused, with the health of what it carries as the message."""
     failed, current = (FIELD.sub(r"object.\1", text) for text in expressions()[KINDS[0]].values())
     expression = f"({failed}) ? 'is Failed' : ({current}) ? 'is Current' : 'is InProgress'"
@@ -89,7 +88,7 @@ def policy(kube: Any) -> None:
     )
 
 
-def refusal(kube: Any, namespace: str, obj: dict[str, Any]) -> str:
+def refusal(kube, namespace: str, obj: dict) -> str:
     """The policy's answer; waits until it is in force."""
     carrier = {key: obj[key] for key in ("spec", "status") if key in obj}
     carrier |= {"apiVersion": "tests.learnloop.dev/v1", "kind": "Carrier"}
@@ -105,7 +104,7 @@ def refusal(kube: Any, namespace: str, obj: dict[str, Any]) -> str:
     raise AssertionError("the policy is still not in force")
 
 
-def flux(kube: Any, namespace: str, obj: dict[str, Any]) -> str:
+def flux(kube, namespace: str, obj: dict) -> str:
     status = obj.get("status") or {}
     if "observedGeneration" in status and status["observedGeneration"] != obj["metadata"].get("generation"):
         return "InProgress"
@@ -115,7 +114,7 @@ def flux(kube: Any, namespace: str, obj: dict[str, Any]) -> str:
 
 @pytest.mark.usefixtures("policy")
 @pytest.mark.parametrize("kind", KINDS)
-def test_flux_and_argo_cd_agree_on_every_case(kube: Any, namespace: str, kind: str) -> None:
+def test_flux_and_argo_cd_agree_on_every_case(kube, namespace: str, kind: str) -> None:
     for case in yaml.safe_load((HEALTH / kind / "health_test.yaml").read_text(encoding="utf-8"))["tests"]:
         obj = yaml.safe_load((HEALTH / kind / case["inputPath"]).read_text(encoding="utf-8"))
         name = Path(case["inputPath"]).stem

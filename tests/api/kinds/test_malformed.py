@@ -4,7 +4,6 @@ import copy
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +15,7 @@ GOOD = {item["kind"]: item for item in yaml.safe_load_all((HERE / "objects.yaml"
 CASES = yaml.safe_load((HERE / "malformed.yaml").read_text())
 
 
-def changed(kind: str, values: dict[str, Any], removed: tuple[str, ...] = ()) -> dict[str, Any]:
+def changed(kind: str, values: dict, removed: tuple[str, ...] = ()) -> dict:
     """The good object of the kind with some fields (dotted path → value) set and some removed."""
     result = copy.deepcopy(GOOD[kind])
     result["metadata"]["namespace"] = "default"
@@ -29,7 +28,7 @@ def changed(kind: str, values: dict[str, Any], removed: tuple[str, ...] = ()) ->
     return result
 
 
-def _parent(tree: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
+def _parent(tree: dict, path: str) -> tuple[dict, str]:
     *parents, last = path.split(".")
     for key in parents:
         tree = tree.setdefault(key, {})
@@ -37,12 +36,12 @@ def _parent(tree: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
 
 
 @pytest.mark.parametrize("kind", GOOD)
-def test_the_good_object_is_accepted(kind: str, kube: Any) -> None:
+def test_the_good_object_is_accepted(kind: str, kube) -> None:
     kube.create(changed(kind, {}), dry=True)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["wrong"] for case in CASES])
-def test_a_malformed_object_is_refused_with_field_and_fix(case: dict[str, Any], kube: Any) -> None:
+def test_a_malformed_object_is_refused_with_field_and_fix(case: dict, kube) -> None:
     manifest = changed(case["kind"], case.get("set", {}), case.get("remove", ()))
     message = kube.refusal(lambda: kube.create(manifest, dry=True))
     assert case["field"] in message
@@ -50,7 +49,7 @@ def test_a_malformed_object_is_refused_with_field_and_fix(case: dict[str, Any], 
     assert "no such key" not in message, "a rule failed to evaluate"
 
 
-def test_each_hyperparameter_that_an_algorithm_does_not_take_is_refused_by_name(kube: Any) -> None:
+def test_each_hyperparameter_that_an_algorithm_does_not_take_is_refused_by_name(kube) -> None:
     dqn, values = ALGORITHMS["dqn"], {}
     for other in ALGORITHMS.values():
         values |= {name: value for name, value in other.model().to_kube().items() if name not in dqn.fields}
@@ -63,7 +62,7 @@ def test_each_hyperparameter_that_an_algorithm_does_not_take_is_refused_by_name(
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_defaults_of_an_algorithm_written_out_are_accepted(algorithm: str, kube: Any) -> None:
+def test_the_defaults_of_an_algorithm_written_out_are_accepted(algorithm: str, kube) -> None:
     one = ALGORITHMS[algorithm]
     given = {"spec.algorithm": algorithm, "spec.hyperparameters": one.model().to_kube(), "spec.workers": 0}
     if one.language:
@@ -73,20 +72,20 @@ def test_the_defaults_of_an_algorithm_written_out_are_accepted(algorithm: str, k
     kube.create(changed("TrainingJob", given), dry=True)
 
 
-def test_a_list_longer_than_its_bound_is_refused_with_the_bound(kube: Any) -> None:
+def test_a_list_longer_than_its_bound_is_refused_with_the_bound(kube) -> None:
     steps = [{"weight": weight} for weight in range(80, 101)]
     manifest = changed("ModelDeployment", {"spec.rollout.steps": steps})
     message = kube.refusal(lambda: kube.create(manifest, dry=True))
     assert "spec.rollout.steps: Too many: 21: must have at most 20 items" in message
 
 
-def test_a_megabyte_in_one_field_is_refused_with_the_bound(kube: Any) -> None:
+def test_a_megabyte_in_one_field_is_refused_with_the_bound(kube) -> None:
     manifest = changed("LearningAgent", {"spec.task.environment.name": "x" * 2**20})
     message = kube.refusal(lambda: kube.create(manifest, dry=True))
     assert "spec.task.environment.name: Too long: may not be more than 253" in message
 
 
-def test_ten_megabytes_of_spec_are_refused_with_the_limit(kubectl: Any, tmp_path: Path) -> None:
+def test_ten_megabytes_of_spec_are_refused_with_the_limit(kubectl, tmp_path: Path) -> None:
     # Through kubectl: the API server hangs up in mid-upload, and only Go's client reads the answer all the same.
     env = [{"name": f"V{index}", "value": "x" * 32_000} for index in range(330)]
     path = tmp_path / "huge.json"

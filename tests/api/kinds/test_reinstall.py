@@ -4,7 +4,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,9 +38,9 @@ def helm(api_server: Path, namespace: str) -> Callable[..., str]:
 
 @pytest.mark.parametrize("values", [(), LOST_DATABASE], ids=["all data", "artifacts alone"])
 async def test_a_second_installation_finds_the_data_and_the_keys_of_the_first(
-    api_server: Path, kube: Any, helm: Callable[..., str], namespace: str, values: tuple[str, ...]
+    api_server: Path, kube, helm: Callable[..., str], namespace: str, values: tuple[str, ...]
 ) -> None:
-    def named(version: str, kind: str, name: str) -> dict[str, Any]:
+    def named(version: str, kind: str, name: str) -> dict:
         return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}}
 
     install = ("install", "kept", str(ROOT / "charts" / "learnloop"), "--take-ownership", *values)

@@ -4,7 +4,6 @@ It refuses fields that a kind does not have, values of another type, and policie
 """
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -22,11 +21,11 @@ FOREIGN = {
 """Groups of kinds that other projects define, and the values that ask for them: the server knows none of these."""
 
 
-def group(item: dict[str, Any]) -> str:
+def group(item: dict) -> str:
     return str(item["apiVersion"]).rpartition("/")[0]
 
 
-def read(helm: Path, values: dict[str, Any]) -> list[dict[str, Any]]:
+def read(helm: Path, values: dict) -> list[dict]:
     items = [item for item in yaml.load_all(rendered(helm, values), yaml.CSafeLoader) if item]
     for item in items:
         if item["metadata"].get("namespace") == SYSTEM:
@@ -35,7 +34,7 @@ def read(helm: Path, values: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_a_strict_api_server_takes_all_of_the_chart(kube: Any, helm: Path, name: str) -> None:
+def test_a_strict_api_server_takes_all_of_the_chart(kube, helm: Path, name: str) -> None:
     items = read(helm, VALUES[name])
     ours = [item for item in items if group(item) not in FOREIGN]
     assert len(ours) > 25
@@ -50,7 +49,7 @@ def test_a_strict_api_server_takes_all_of_the_chart(kube: Any, helm: Path, name:
     assert not refused
 
 
-def test_a_field_that_no_kind_has_is_refused(kube: Any, helm: Path) -> None:
+def test_a_field_that_no_kind_has_is_refused(kube, helm: Path) -> None:
     deployment = next(item for item in read(helm, {}) if item["kind"] == "Deployment")
     kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN}})
     deployment["spec"]["template"]["spec"]["containers"][0]["livenessPrboe"] = {}

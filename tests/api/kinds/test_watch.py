@@ -1,7 +1,5 @@
 """A watch of the command line before a real API server: a version that is gone is listed again."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_api.names import API_VERSION
@@ -10,7 +8,7 @@ from learnloop_operator.cli.objects import VersionGoneError
 
 
 @pytest.fixture
-def rollout(kube: Any, namespace: str) -> dict[str, Any]:
+def rollout(kube, namespace: str) -> dict:
     body = {
         "apiVersion": API_VERSION,
         "kind": "ModelDeployment",

@@ -24,7 +24,7 @@ async def test_a_rollout_survives_processes_that_are_killed_at_its_writes(api_se
     check_traces(receiver.spans)
 
 
-def check_traces(spans: list[dict[str, Any]]) -> None:
+def check_traces(spans: list[dict]) -> None:
     """Of the two rollouts, of which one was killed again and again: the spans of all leaders belong to one trace each.
 
     A process that is killed loses the spans of its last moment.

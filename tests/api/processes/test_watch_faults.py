@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 from testing.operators.crash_rig import revision
@@ -16,7 +15,7 @@ SILENT_SECONDS = 8.0
 """Kopf's limit for a watch without an event or bookmark, shortened."""
 
 
-def statuses(proxy: StreamProxy) -> list[dict[str, Any]]:
+def statuses(proxy: StreamProxy) -> list[dict]:
     """Every status the operator wrote, in order."""
     pairs = zip(proxy.writes, proxy.bodies, strict=True)
     return [json.loads(body)["status"] for write, body in pairs if re.match(r"PATCH modeldeployments/.*/status", write)]
@@ -90,5 +89,5 @@ async def test_a_silent_watch_is_opened_again_by_the_same_process(api_server: Pa
         await rig.serves(1)
 
 
-def _canary(status: dict[str, Any]) -> str:
+def _canary(status: dict) -> str:
     return str((status.get("canary") or {}).get("revision"))

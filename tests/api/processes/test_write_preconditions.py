@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,12 +22,12 @@ async def client(api_server: Path) -> AsyncIterator[KubeClient]:
     await made.close()
 
 
-def policy(namespace: str) -> dict[str, Any]:
+def policy(namespace: str) -> dict:
     metadata = {"name": "p", "namespace": namespace}
     return {"apiVersion": names.API_VERSION, "kind": "RewardPolicy", "metadata": metadata, "spec": POLICY}
 
 
-def table(namespace: str, text: str) -> dict[str, Any]:
+def table(namespace: str, text: str) -> dict:
     metadata = {"name": "t", "namespace": namespace}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"table": text}}
 

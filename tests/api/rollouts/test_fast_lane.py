@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ NO_SERIES = json.dumps({"status": "success", "data": {"resultType": "vector", "r
 class Brittle(UniformPolicy):
     """A policy that cannot stand an observation of sevens."""
 
-    def run(self, observation: Any) -> Any:
+    def run(self, observation):
         if np.all(observation == 7.0):
             raise PolicyError("seven")
         return super().run(observation)
@@ -48,7 +48,7 @@ class NoEpisodesYet(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(NO_SERIES)
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_) -> None:
         """Quiet."""
 
 
@@ -85,20 +85,20 @@ def operator(
 class Cluster:
     """The ModelDeployment, and what kubelets and controllers would do for it."""
 
-    def __init__(self, kube: Any, namespace: str) -> None:
+    def __init__(self, kube, namespace: str) -> None:
         self.kube, self.namespace = kube, namespace
 
-    def object(self, api: str, kind: str, name: str) -> dict[str, Any]:
+    def object(self, api: str, kind: str, name: str) -> dict:
         return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": self.namespace}}
 
-    def model(self, uri: str, **spec: Any) -> None:
+    def model(self, uri: str, **spec) -> None:
         manifest = self.object(names.API_VERSION, "ModelDeployment", MD)
         self.kube.apply({**manifest, "spec": {"model": {"uri": uri}, **spec}}, force=True)
 
     @property
-    def status(self) -> dict[str, Any]:
+    def status(self) -> dict:
         deployment = self.kube.get(self.object(names.API_VERSION, "ModelDeployment", MD))
-        status: dict[str, Any] = deployment.get("status") or {}
+        status = deployment.get("status") or {}
         return status
 
     def weights(self) -> dict[str, int]:
@@ -139,7 +139,7 @@ class Cluster:
         self.kube.merge(deployment, {"status": {"replicas": 1, "readyReplicas": 1}}, "status")
 
 
-def _controller(owner: Any, version: str, kind: str) -> dict[str, Any]:
+def _controller(owner, version: str, kind: str) -> dict:
     metadata = owner["metadata"]
     return {"apiVersion": version, "kind": kind, "name": metadata["name"], "uid": metadata["uid"], "controller": True}
 
@@ -162,7 +162,7 @@ def until(what: str, look: Callable[[], T], seconds: float = 90.0) -> T:
 
 
 @pytest.fixture
-def canary(kube: Any, namespace: str, operator: subprocess.Popen[bytes]) -> Iterator[tuple[Cluster, LiveServer]]:
+def canary(kube, namespace: str, operator: subprocess.Popen[bytes]) -> Iterator[tuple[Cluster, LiveServer]]:
     """A canary at 10 % with a real policy server behind it."""
     cluster = Cluster(kube, namespace)
     first = _serve(cluster)
@@ -186,7 +186,7 @@ def _serve(cluster: Cluster) -> str:
     return first
 
 
-def _pod_of(cluster: Cluster, revision: str, routing: Any, name: str = "0") -> LiveServer:
+def _pod_of(cluster: Cluster, revision: str, routing, name: str = "0") -> LiveServer:
     """A real policy server as a pod with an arm's labels."""
     source = random.Random(f"{os.getpid()} {revision} {name}")
     address = f"127.{source.randint(1, 254)}.{source.randint(1, 254)}.{source.randint(2, 254)}"
@@ -276,7 +276,7 @@ def test_a_canary_that_cannot_be_read_says_so_and_stays(canary: tuple[Cluster, L
 
 
 def test_with_prometheus_gone_a_failing_arm_of_an_experiment_is_withdrawn_within_seconds(
-    kube: Any, namespace: str, operator: subprocess.Popen[bytes], prometheus: ThreadingHTTPServer
+    kube, namespace: str, operator: subprocess.Popen[bytes], prometheus: ThreadingHTTPServer
 ) -> None:
     cluster = Cluster(kube, namespace)
     first = _serve(cluster)

@@ -1,7 +1,6 @@
 """The objects of gates, before a real API server: taken strictly, and a restricted namespace lets the pods in."""
 
 from dataclasses import replace
-from typing import Any
 
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.model.snapshot import Defaults
@@ -20,7 +19,7 @@ SUITES = [
 ]
 
 
-def objects() -> list[dict[str, Any]]:
+def objects() -> list[dict]:
     """All that the operator makes for a candidate at its gates."""
     cluster = GatedCluster()
     del cluster.spec["gates"]
@@ -37,7 +36,7 @@ def objects() -> list[dict[str, Any]]:
         cluster.tick(1)
 
 
-def test_the_objects_of_gates_are_taken_as_they_are(kube: Any, namespace: str) -> None:
+def test_the_objects_of_gates_are_taken_as_they_are(kube, namespace: str) -> None:
     made = objects()
     assert [item["kind"] for item in made].count("Job") == 3
     for item in made:

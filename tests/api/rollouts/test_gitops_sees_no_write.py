@@ -1,7 +1,6 @@
 """A GitOps tool sees nothing of a rollout in four steps, and a weight costs one write of a route."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ async def applied(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("metric", [THRESHOLD, SEQUENTIAL], ids=["threshold", "sequential"])
-async def test_a_gitops_tool_sees_no_write_of_four_steps(api_server: Path, metric: dict[str, Any]) -> None:
+async def test_a_gitops_tool_sees_no_write_of_four_steps(api_server: Path, metric: dict) -> None:
     log = await rollout_log(api_server, metric, applied)
     assert not [write for write in log if any(kind in write for kind in OWN) and not write.endswith("/status")]
 

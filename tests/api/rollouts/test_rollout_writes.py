@@ -5,7 +5,6 @@ import base64
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,9 +23,7 @@ async def operator(api_server: Path, namespace: str) -> AsyncIterator[Operator]:
     await running.kube.close()
 
 
-async def played(
-    operator: Operator, stable: str, ordinary: float, canary: str, other: float, *, until: str
-) -> dict[str, Any]:
+async def played(operator: Operator, stable: str, ordinary: float, canary: str, other: float, *, until: str) -> dict:
     """The status once the phase is `until`, while both arms end episodes with these mean returns side by side."""
     for looks in range(1, 41):
         operator.shift += timedelta(seconds=3)
@@ -49,7 +46,7 @@ async def test_the_first_model_serves_and_a_second_look_writes_nothing(operator:
 
 
 async def test_the_key_of_the_episodes_is_made_once_and_again_when_it_is_gone(operator: Operator) -> None:
-    async def key() -> dict[str, Any] | None:
+    async def key() -> dict | None:
         return await operator.kube.find(SECRET, operator.namespace, "md-episodes")
 
     await serve(operator)
@@ -82,7 +79,7 @@ async def test_a_better_model_is_promoted_without_a_pod_restart(operator: Operat
     assert left == [f"md-{canary}"]
 
 
-async def command(operator: Operator, api_server: Path, *words: str) -> dict[str, Any]:
+async def command(operator: Operator, api_server: Path, *words: str) -> dict:
     """The answer to `kubectl learnloop`, and the answer on record."""
     arguments = ["--kubeconfig", str(api_server), "-n", operator.namespace, words[0], "md", *words[1:]]
     assert await asyncio.to_thread(main.main, arguments) == 0

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -16,13 +15,13 @@ from testing.waiting import until_true
 CORE, RBAC = "v1", "rbac.authorization.k8s.io/v1"
 
 
-def config_map(namespace: str, text: str, name: str = "cart-routing") -> dict[str, Any]:
+def config_map(namespace: str, text: str, name: str = "cart-routing") -> dict:
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": CORE, "kind": "ConfigMap", "metadata": metadata, "data": {"routing.json": text}}
 
 
 @pytest.fixture
-def service_account(kube: Any, kubectl: Any, api_server: Path, namespace: str, tmp_path: Path) -> Path:
+def service_account(kube, kubectl, api_server: Path, namespace: str, tmp_path: Path) -> Path:
     """The directory a pod finds at the service account's path: may get and watch one ConfigMap by name."""
     metadata = {"name": "cart-policy", "namespace": namespace}
     rule = {

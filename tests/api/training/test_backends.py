@@ -4,7 +4,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -22,7 +21,7 @@ from testing.training.training_builders import DEFAULTS, heartbeat, proof, spec
 ROOT = Path(__file__).resolve().parents[3]
 BY_NAME = {backend.name: backend for backend in BACKENDS}
 AT = "2026-03-01T12:00:10Z"
-ENDED: dict[str, Any] = {"startTime": "2026-03-01T12:00:00Z", "ready": 0, "terminating": 0}
+ENDED = {"startTime": "2026-03-01T12:00:00Z", "ready": 0, "terminating": 0}
 SAYS = "couldn't assign flavors to pod set main: insufficient unused quota for cpu, 2 more needed"
 OPTIONS = {
     "resources": {"limits": {"nvidia.com/gpu": 1}},
@@ -40,7 +39,7 @@ WHOLE_PODS = {
 }
 
 
-def conditions(*types: str, reason: str) -> list[dict[str, Any]]:
+def conditions(*types: str, reason: str) -> list[dict]:
     return [
         {"type": item, "status": "True", "reason": reason, "message": reason, "lastTransitionTime": AT}
         for item in types
@@ -48,12 +47,12 @@ def conditions(*types: str, reason: str) -> list[dict[str, Any]]:
 
 
 # As the controllers write them: see tests/unit/operator/training/backends/test_ends.py.
-FAILED: dict[str, Any] = {
+FAILED = {
     "pytorchjob": {"conditions": conditions("Failed", reason="PyTorchJobFailed"), "replicaStatuses": {}},
     "job": {**ENDED, "failed": 1, "conditions": conditions("FailureTarget", "Failed", reason="BackoffLimitExceeded")},
     "trainjob": {"conditions": conditions("Failed", reason="ReachedMaxRestarts")},
 }
-SUCCEEDED: dict[str, Any] = {
+SUCCEEDED = {
     "pytorchjob": {"conditions": conditions("Succeeded", reason="PyTorchJobSucceeded"), "replicaStatuses": {}},
     "job": {
         **ENDED,
@@ -81,26 +80,26 @@ class Written(Operator):
 
     def __init__(self, path: Path, namespace: str, data: Plane) -> None:
         super().__init__(path, namespace, data)
-        self.bodies: list[tuple[str, str, Any]] = []
+        self.bodies = []
         request = self.kube.http.request
 
-        async def noted(method: str, url: str, **more: Any) -> Any:
+        async def noted(method: str, url: str, **more):
             if method != "GET":
                 self.bodies.append((method, url, more.get("body")))
             return await request(method, url, **more)
 
-        self.kube.http.request = noted  # type: ignore[method-assign,assignment]
+        self.kube.http.request = noted
         self.training = TrainingJobController(self.services)
 
 
-def keys(value: Any) -> Iterator[str]:
+def keys(value) -> Iterator[str]:
     if isinstance(value, dict):
         yield from map(str, value)
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from keys(item)
 
 
-def training(name: str) -> dict[str, Any]:
+def training(name: str) -> dict:
     return {
         "algorithm": "ppo",
         "totalSteps": 1000,
@@ -122,7 +121,7 @@ def test_the_kinds_own_definition_takes_all_that_is_rendered(kube, namespace, na
         assert (name, pod) == ("trainjob", WHOLE_PODS), "the only one that cannot carry everything"
         return
     owner = {"apiVersion": "learnloop.dev/v1alpha1", "kind": "TrainingJob"}
-    owner["metadata"] = {"name": "t", "namespace": namespace, "uid": "u-1"}  # type: ignore[assignment]
+    owner["metadata"] = {"name": "t", "namespace": namespace, "uid": "u-1"}
     request = RunRequest(job=owner, spec=wanted, attempt=0, agent="la", baseline_uri=None, baseline_sha256=None)
     manifest = backend.render(request, DEFAULTS)
     live = kube.apply(manifest, dry=True)
@@ -130,7 +129,7 @@ def test_the_kinds_own_definition_takes_all_that_is_rendered(kube, namespace, na
 
 
 @pytest.mark.usefixtures("kinds")
-def test_trainers_own_definition_takes_the_charts_runtime(kube: Any) -> None:
+def test_trainers_own_definition_takes_the_charts_runtime(kube) -> None:
     helm = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, check=True)
     chart = ["template", "learnloop", str(ROOT / "charts" / "learnloop"), "--set", "trainer.runtime.create=true"]
     shown = ["--show-only", "templates/operator/training-runtime.yaml"]
@@ -149,15 +148,15 @@ async def test_a_run_waits_trains_is_preempted_fails_and_is_proven(api_server, n
     kind = kind_of({"apiVersion": backend.api_version, "kind": backend.kind})
     monkeypatch.setattr(operator.training, "_backends", type(operator.training._backends)(defaults=DEFAULTS))
 
-    async def status() -> dict[str, Any]:
+    async def status() -> dict:
         return await operator.settle(operator.training, "t")
 
     async def hold(suspended: bool) -> None:
-        change: dict[str, Any] = {"suspend": suspended}
+        change = {"suspend": suspended}
         body = {"spec": {"runPolicy": change} if name == "pytorchjob" else change}
         await patch(kueue, kind, namespace, "t", body)
 
-    async def ended(status: dict[str, Any]) -> None:
+    async def ended(status: dict) -> None:
         body, path = {"status": status}, kind.path(namespace, "t", "status")
         await kueue.http.request("PATCH", path, body=body, content_type="application/merge-patch+json")
 
@@ -184,7 +183,7 @@ async def test_a_run_waits_trains_is_preempted_fails_and_is_proven(api_server, n
     assert (again["phase"], again["attempts"]) == ("Training", 1), "and no attempt of it"
 
     await ended(FAILED[name])
-    second: dict[str, Any] = {}
+    second = {}
     for _ in range(10):
         await operator.look(operator.training, "t")
         second = await kueue.find(kind, namespace, "t") or {}
@@ -201,7 +200,7 @@ async def test_a_run_waits_trains_is_preempted_fails_and_is_proven(api_server, n
     await operator.kube.close()
 
 
-def assert_nothing_of_ours_suspends(operator: Written, kind: ResourceKind, *gangs: dict[str, Any]) -> None:
+def assert_nothing_of_ours_suspends(operator: Written, kind: ResourceKind, *gangs: dict) -> None:
     """No write of the operator has such a field, and none of its owners are ours."""
     written = [body for method, url, body in operator.bodies if f"/{kind.plural}/" in url and method != "DELETE"]
     assert written
@@ -229,6 +228,6 @@ async def workload(user: KubeClient, namespace: str, uid: str) -> None:
     await user.http.request("PATCH", path, body=change, content_type="application/merge-patch+json")
 
 
-def ready(status: dict[str, Any]) -> dict[str, Any]:
-    condition: dict[str, Any] = next(item for item in status["conditions"] if item["type"] == "Ready")
+def ready(status: dict) -> dict:
+    condition = next(item for item in status["conditions"] if item["type"] == "Ready")
     return condition

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -51,15 +50,15 @@ class Run:
     def __init__(self, path: Path, namespace: str, backend: str) -> None:
         self.data, self.namespace, self.backend = Plane(), namespace, backend
         self.operator = Operator(path, namespace, self.data)
-        self.operator.training = TrainingJobController(self.operator.services)  # type: ignore[attr-defined]
-        self.training = self.operator.training  # type: ignore[attr-defined]
+        self.operator.training = TrainingJobController(self.operator.services)
+        self.training = self.operator.training
         self.training._backends = type(self.training._backends)(defaults=DEFAULTS)
         (candidate,) = candidates(backend)
         self.kind = kind_of({"apiVersion": candidate.api_version, "kind": candidate.kind})
         self.container, self.kube = candidate.container, self.operator.kube
         self.ranks = 1 if backend == "job" else 3
 
-    async def create(self, **more: Any) -> None:
+    async def create(self, **more) -> None:
         spec = {"algorithm": "ppo", "totalSteps": 1000, "data": {"environment": "CartPole-v1"}}
         # Where the API server ignores service accounts, a pod with a token has to name one.
         spec["pod"] = {"serviceAccountName": "default"}
@@ -67,12 +66,12 @@ class Run:
             "TrainingJob", "t", {**spec, "backend": self.backend, "workers": self.ranks - 1, **more}
         )
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> dict:
         await self.operator.look(self.training, "t")
-        status: dict[str, Any] = (await self.kube.get(TRAINING_JOB, self.namespace, "t")).get("status") or {}
+        status = (await self.kube.get(TRAINING_JOB, self.namespace, "t")).get("status") or {}
         return status
 
-    async def until(self, what: str, condition: Callable[[dict[str, Any]], Awaitable[bool]]) -> dict[str, Any]:
+    async def until(self, what: str, condition: Callable[[dict], Awaitable[bool]]) -> dict:
         """The operator looks again and again; the first status at which `condition` holds."""
         deadline = time.monotonic() + SECONDS
         while True:
@@ -83,19 +82,19 @@ class Run:
             assert time.monotonic() < deadline, f"no {what}: {status}, {gang.get('status')}, {await self.pods()}"
             await asyncio.sleep(0.1)
 
-    async def gang(self) -> dict[str, Any]:
-        manifest: dict[str, Any] = await self.kube.get(self.kind, self.namespace, "t")
+    async def gang(self) -> dict:
+        manifest = await self.kube.get(self.kind, self.namespace, "t")
         return manifest
 
-    async def pods(self) -> list[dict[str, Any]]:
+    async def pods(self) -> list[dict]:
         """That are not on their way out."""
         listed = await self.kube.list(POD, self.namespace, labels=f"{names.LABEL_TRAINING_JOB}=t")
         return [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
 
-    async def all_pods_of(self, attempt: int) -> list[dict[str, Any]]:
+    async def all_pods_of(self, attempt: int) -> list[dict]:
         """Every rank of this attempt, and nothing of another one."""
 
-        async def there(_: dict[str, Any]) -> bool:
+        async def there(_: dict) -> bool:
             pods = await self.pods()
             return len(pods) == self.ranks and {order(pod)["attempt"] for pod in pods} == {attempt}
 
@@ -103,15 +102,15 @@ class Run:
         return sorted(await self.pods(), key=lambda pod: str(pod["metadata"]["name"]))
 
     async def no_pods(self) -> None:
-        async def gone(_: dict[str, Any]) -> bool:
+        async def gone(_: dict) -> bool:
             return not await self.pods()
 
         await self.until("end of the pods", gone)
 
-    async def play(self, pod: dict[str, Any], phase: str, code: int | None = None, **more: Any) -> None:
+    async def play(self, pod: dict, phase: str, code: int | None = None, **more) -> None:
         """The pod's status by its kubelet."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        state: dict[str, Any] = {"running": {"startedAt": now}}
+        state = {"running": {"startedAt": now}}
         if code is not None:
             ended = {"exitCode": code, "startedAt": now, "finishedAt": now}
             state = {"terminated": {**ended, "reason": "Completed" if code == 0 else "Error"}}
@@ -121,21 +120,21 @@ class Run:
         body = {"status": {"phase": phase, "containerStatuses": [container], **more}}
         await self.kube.http.request("PATCH", path, body=body, content_type=MERGE)
 
-    async def train(self, attempt: int) -> list[dict[str, Any]]:
+    async def train(self, attempt: int) -> list[dict]:
         """Every rank runs and the first one reports."""
         pods = await self.all_pods_of(attempt)
         for pod in pods:
             await self.play(pod, "Running")
         self.data.report = TrainingRun(job="t", heartbeat=heartbeat(attempt=attempt), heartbeat_age_seconds=0.0)
 
-        async def training(status: dict[str, Any]) -> bool:
+        async def training(status: dict) -> bool:
             return status.get("phase") == "Training"
 
         await self.until("training", training)
         return pods
 
 
-def order(pod: dict[str, Any]) -> Any:
+def order(pod: dict):
     """The variables of the trainer in this pod."""
     (container,) = pod["spec"]["containers"]
     return json.loads(next(item["value"] for item in container["env"] if item["name"] == ENV_SPEC))
@@ -167,7 +166,7 @@ def runtime(path: Path) -> None:
 
 
 @pytest.fixture(params=BACKENDS)
-async def run(server: Path, request: pytest.FixtureRequest) -> Any:
+async def run(server: Path, request: pytest.FixtureRequest):
     namespace = f"{request.param}-{uuid.uuid4().hex[:8]}"
     made = Run(server, namespace, request.param)
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
@@ -202,7 +201,7 @@ async def test_ranks_are_made_as_ordered_and_a_good_end_with_a_proof_is_validate
     for pod in pods:
         await run.play(pod, "Succeeded", 0)
 
-    async def validated(status: dict[str, Any]) -> bool:
+    async def validated(status: dict) -> bool:
         return status.get("phase") == "Validated"
 
     status = await run.until("validated model", validated)
@@ -215,7 +214,7 @@ async def test_a_run_past_its_deadline_ends_with_its_pods(run: Run) -> None:
     await run.train(0)
     run.operator.shift += timedelta(seconds=700)
 
-    async def failed(status: dict[str, Any]) -> bool:
+    async def failed(status: dict) -> bool:
         return status.get("phase") == "Failed"
 
     status = await run.until("end", failed)
@@ -251,7 +250,7 @@ async def test_a_suspended_run_has_no_gang_and_goes_on_when_resumed(run: Run) ->
     assert await run.kube.find(run.kind, run.namespace, "t") is None
     await ask(suspended=False)
 
-    async def all_there(_: dict[str, Any]) -> bool:
+    async def all_there(_: dict) -> bool:
         return len(await run.pods()) == run.ranks
 
     status = await run.until("pods again", all_there)

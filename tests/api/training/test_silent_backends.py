@@ -6,7 +6,6 @@ import copy
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -135,7 +134,7 @@ async def test_a_kind_that_goes_in_mid_run_leaves_the_run_to_another_backend(ope
     await operator.kube.close()
 
 
-def webhook(name: str, namespace: str) -> dict[str, Any]:
+def webhook(name: str, namespace: str) -> dict:
     """As Trainer's is while its controller does not run; of one namespace."""
     rule = {
         "apiGroups": ["trainer.kubeflow.org"],
@@ -161,7 +160,7 @@ def webhook(name: str, namespace: str) -> dict[str, Any]:
     }
 
 
-async def applied(operator: Written, definition: dict[str, Any]) -> None:
+async def applied(operator: Written, definition: dict) -> None:
     path = f"{DEFINITIONS}/{definition['metadata']['name']}"
     query = {"fieldManager": "test", "force": "true"}
     await operator.kube.http.request("PATCH", path, body=definition, query=query, content_type=APPLY)

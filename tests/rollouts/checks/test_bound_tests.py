@@ -1,8 +1,6 @@
 """Bounds that may be looked at after every episode: a good arm keeps its place, a gross breach goes immediately."""
 
-from collections.abc import Callable
 from math import inf, log
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ ERRORS = Analysis().metrics[1]
 """Of what somebody gets who writes no analysis."""
 
 
-def metric(**body: Any) -> MetricThreshold:
+def metric(**body) -> MetricThreshold:
     return MetricThreshold.model_validate({"name": "m", "minEpisodes": 1, **body})
 
 
@@ -63,7 +61,7 @@ def test_what_lies_beyond_a_bound_without_proof_neither_passes_nor_goes_back() -
     )
 
 
-BETTER_IS_MORE: list[tuple[dict[str, Any], Callable[[float], ArmEvidence]]] = [
+BETTER_IS_MORE = [
     ({"type": "success", "min": 0.8}, lambda bad: ArmEvidence(400, success_rate=1 - bad)),
     ({"type": "success", "minRatio": 0.8}, lambda bad: ArmEvidence(400, success_rate=1 - bad)),
     ({"type": "errors", "maxRatio": 1.5}, lambda bad: ArmEvidence(400, error_rate=0.05 + bad)),

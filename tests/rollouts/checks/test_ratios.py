@@ -1,7 +1,6 @@
 """A ratio's comparison: both arms at the same time and weight, and nothing while one of them does not play."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -87,7 +86,7 @@ def test_what_was_compared_survives_a_restart_and_damaged_numbers_begin_again() 
         rig.run(1)
     saved = MetricEvidence.model_validate(rig.evidence)
     assert episodes(load_evidence([saved])) > 5
-    damages: list[dict[str, Any]] = [{"judged": [1.0]}, {"judged": [float("nan")] * 4}, {"log_worse": None}]
+    damages = [{"judged": [1.0]}, {"judged": [float("nan")] * 4}, {"log_worse": None}]
     for damage in damages:
         assert load_evidence([saved.model_copy(update=damage)])[0].memory == LookMemory()
 

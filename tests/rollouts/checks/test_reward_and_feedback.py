@@ -1,7 +1,6 @@
 """Rollouts judged by what the data plane counts: rewards and people's opinions of each revision's episodes."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -41,7 +40,7 @@ class EarningRig(Rig):
         ({"name": "people", "type": "feedback", "min": 0.5}, "feedback of the canary"),
     ],
 )
-def test_a_canary_that_earns_less_is_rolled_back_though_it_succeeds_as_often(metric: dict[str, Any], noun: str) -> None:
+def test_a_canary_that_earns_less_is_rolled_back_though_it_succeeds_as_often(metric: dict, noun: str) -> None:
     rig = EarningRig(1, 0.6, {"name": "success", "type": "success", "minRatio": 0.9}, metric)
     assert rig.run(400) == "RolledBack"
     assert rig.status["blockedRevision"]["message"].startswith(f"RolledBack at 10 %: {noun} ")
@@ -49,7 +48,7 @@ def test_a_canary_that_earns_less_is_rolled_back_though_it_succeeds_as_often(met
 
 
 @pytest.mark.parametrize("metric", [REWARD, FEEDBACK])
-def test_a_canary_that_earns_as_much_is_promoted(metric: dict[str, Any]) -> None:
+def test_a_canary_that_earns_as_much_is_promoted(metric: dict) -> None:
     assert EarningRig(2, 0.9, metric).run(900) == "Guarding"
 
 

@@ -1,7 +1,5 @@
 """Rollouts judged by sequential tests, through the whole of `decide`, on a simulated cluster."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
@@ -27,7 +25,7 @@ def test_an_equal_canary_holds_until_it_is_proven_then_climbs() -> None:
 
 
 @pytest.mark.parametrize(("metric", "noun"), [(SUCCESS, "success rate"), (RETURN, "return")])
-def test_a_worse_canary_is_rolled_back_with_p_and_bar_in_the_sentence(metric: dict[str, Any], noun: str) -> None:
+def test_a_worse_canary_is_rolled_back_with_p_and_bar_in_the_sentence(metric: dict, noun: str) -> None:
     rig = Rig(2, 0.7, metric)
     assert rig.run(400) == "RolledBack"
     message = rig.status["blockedRevision"]["message"]

@@ -2,7 +2,6 @@
 
 import math
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 import pytest
@@ -324,7 +323,7 @@ def test_in_gateway_mode_the_route_splits_among_all_arms_and_leads_each_episode_
 
 
 def test_arms_of_an_experiment_share_what_stable_leaves() -> None:
-    arms: list[dict[str, Any]] = arms_of(30, 30, 35)
+    arms = arms_of(30, 30, 35)
     assert sum(arm["weight"] for arm in arms) == 95
     cluster = ExperimentCluster((0.5, 0.5, 0.5, 0.5), (30, 30, 35)).start()
     cluster.run(20)

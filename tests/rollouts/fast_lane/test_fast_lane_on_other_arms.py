@@ -1,7 +1,5 @@
 """The fast lane on arms of an experiment: the same promises as for a canary."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -24,7 +22,7 @@ def racing() -> LanedExperiment:
     return cluster
 
 
-def seconds_until(gone: Any, cluster: Any, most: int) -> int:
+def seconds_until(gone, cluster, most: int) -> int:
     for seconds in range(most):
         if gone():
             return seconds

@@ -3,7 +3,6 @@
 import math
 import random
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -25,7 +24,7 @@ from testing.simulation.fast_lane_pods import CHECKS, METRICS, NEW, NOW, SPEC, S
         ({"seconds": 0.2}, "requests to the canary took longer than 0.1 s; bar at most 0.11"),
     ],
 )
-def test_every_hard_bound_can_be_broken_and_says_its_numbers(how: dict[str, Any], words: str) -> None:
+def test_every_hard_bound_can_be_broken_and_says_its_numbers(how: dict, words: str) -> None:
     pod = Pod()
     assert words in cause(after(pod, *[lambda: pod.episode(**how)] * 40))
 

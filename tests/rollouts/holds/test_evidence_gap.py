@@ -1,7 +1,6 @@
 """Prometheus without the samples from when a rollout began: the lifetime counts of pods do not count as evidence."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -22,7 +21,7 @@ RATIO = MetricThreshold(name="return", type="return", min_ratio=0.8, return_rang
 class Forgetful(Rig):
     """`gaps`: the pods of each role whose samples from the beginning are lost."""
 
-    def __init__(self, seed: int, canary: float, *metrics: dict[str, Any]) -> None:
+    def __init__(self, seed: int, canary: float, *metrics: dict) -> None:
         self.gaps: dict[str, int] = {}
         super().__init__(seed, canary, *metrics)
 

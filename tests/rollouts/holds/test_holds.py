@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ OWN = {"name": "own", "type": "promql", "query": "own", "min": 0.0}
 Change = Callable[[Evidence, Snapshot], Evidence]
 
 
-def canary_with(**changes: Any) -> Change:
+def canary_with(**changes) -> Change:
     """The canary's evidence with some fields changed."""
 
     def change(evidence: Evidence, snapshot: Snapshot) -> Evidence:
@@ -114,7 +113,7 @@ def silent() -> Cluster:
     return cluster
 
 
-def conditions(cluster: Cluster) -> dict[str, dict[str, Any]]:
+def conditions(cluster: Cluster) -> dict[str, dict]:
     return {item["type"]: item for item in cluster.status["conditions"]}
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from math import inf, nan
-from typing import Any
 
 import pytest
 
@@ -23,11 +22,11 @@ from testing.simulation.shadow_cluster import ShadowCluster
 Change = Callable[[Evidence, Snapshot], Evidence]
 
 
-def condition(status: dict[str, Any], name: str) -> dict[str, Any]:
+def condition(status: dict, name: str) -> dict:
     return next(item for item in status["conditions"] if item["type"] == name)
 
 
-def data(status: dict[str, Any]) -> tuple[str, str]:
+def data(status: dict) -> tuple[str, str]:
     item = condition(status, "DataAvailable")
     return item["status"], item["reason"]
 
@@ -46,7 +45,7 @@ def clock(seconds: float) -> Change:
     return lambda evidence, snapshot: replace(evidence, clock=snapshot.now + timedelta(seconds=seconds))
 
 
-def copies(**changes: Any) -> Change:
+def copies(**changes) -> Change:
     return lambda evidence, _: replace(evidence, shadow=replace(evidence.shadow or ShadowEvidence(), **changes))
 
 
@@ -102,7 +101,7 @@ def test_a_provider_that_is_away_before_the_first_weight_stalls_the_rollout_and_
     assert cluster.status["stable"]["uri"] == uri(1)
 
 
-def running(**more: Any) -> ExperimentCluster:
+def running(**more) -> ExperimentCluster:
     """An experiment that is not decided."""
     cluster = ExperimentCluster((0.5, 0.5), (30,), **more).start()
     while (cluster.status.get("experiment") or {}).get("phase") != "Running":
@@ -110,7 +109,7 @@ def running(**more: Any) -> ExperimentCluster:
     return cluster
 
 
-def changed(role: int, **changes: Any) -> Change:
+def changed(role: int, **changes) -> Change:
     def change(evidence: Evidence, snapshot: Snapshot) -> Evidence:
         revision = snapshot.before.experiment.arms[role].revision
         return replace(evidence, arms={**evidence.arms, revision: replace(evidence.arms[revision], **changes)})

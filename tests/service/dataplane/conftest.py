@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import httpx
@@ -35,7 +34,7 @@ def port() -> Iterator[int]:
 
 
 @pytest.fixture(scope="session")
-def migrated(postgres: Any) -> Callable[[str], str]:
+def migrated(postgres) -> Callable[[str], str]:
     """Creates a database that has its tables already, by name; returns its URL. Migrating takes as long as a test."""
     template = f"template_{os.getpid()}"
     with ThreadPoolExecutor(1) as thread:  # this one's event loop belongs to the tests
@@ -50,7 +49,7 @@ def dsn(migrated: Callable[[str], str], request: pytest.FixtureRequest) -> str:
     return migrated(f"{name}_{os.getpid()}")
 
 
-def new_database(postgres: Any, name: str, template: str = "template1") -> str:
+def new_database(postgres, name: str, template: str = "template1") -> str:
     """Creates a database, empty by default, and returns its URL."""
     postgres.psql(f"CREATE DATABASE {name} TEMPLATE {template};")
     return str(postgres.get_uri(name))
@@ -64,9 +63,9 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
         server.kill()
 
 
-def settings(dsn: str, directory: Path, **changes: Any) -> dict[str, Any]:
+def settings(dsn: str, directory: Path, **changes) -> dict:
     """Settings of a service for tests."""
-    values: dict[str, Any] = {
+    values = {
         "dsn": dsn,
         "artifacts": f"file://{directory}",
         "auth": "none",
@@ -81,13 +80,13 @@ def settings(dsn: str, directory: Path, **changes: Any) -> dict[str, Any]:
 class Api:
     """The service in this process, spoken to through its ASGI interface."""
 
-    def __init__(self, app: Any, client: httpx.AsyncClient) -> None:
+    def __init__(self, app, client: httpx.AsyncClient) -> None:
         self.plane: DataPlane = app.state.data_plane
         self.memory, self.privacy, self.sealer = self.plane.memory, self.plane.privacy, self.plane.shared.sealer
         self.db, self.bus = self.plane.shared.db, self.plane.shared.bus
         self.client = client
 
-    async def call(self, method: str, path: str, status: int = 200, namespace: str = "team-a", **kwargs: Any) -> Any:
+    async def call(self, method: str, path: str, status: int = 200, namespace: str = "team-a", **kwargs):
         """One request; asserts its status and returns its JSON (or the response when there is none)."""
         headers = {"x-learnloop-namespace": namespace, **kwargs.pop("headers", {})}
         answer = await self.client.request(method, path, headers=headers, **kwargs)
@@ -96,7 +95,7 @@ class Api:
 
 
 @asynccontextmanager
-async def running(*, wait_for_nats: bool = True, **values: Any) -> AsyncIterator[Api]:
+async def running(*, wait_for_nats: bool = True, **values) -> AsyncIterator[Api]:
     """A started service."""
     app = create_app(Config.model_validate(values))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
@@ -145,7 +144,7 @@ async def register(api: Api, cluster: Cluster, namespace: str, agent: str) -> No
     assert answer.is_success, answer.text
 
 
-async def eventually(check: Any, seconds: float = 200.0) -> Any:
+async def eventually(check, seconds: float = 200.0):
     """The first true value that a function returns, or its coroutine."""
     deadline = time.monotonic() + seconds
     while True:
@@ -156,7 +155,7 @@ async def eventually(check: Any, seconds: float = 200.0) -> Any:
         await asyncio.sleep(0.03)
 
 
-async def measured(api: Any, *samples: str) -> None:
+async def measured(api, *samples: str) -> None:
     """Waits until /metrics has them: what a transaction did is counted a moment after it."""
 
     async def there() -> bool:
@@ -176,9 +175,9 @@ async def superuser(dsn: str) -> AsyncIterator[asyncpg.Connection]:
         await connection.close()
 
 
-def trajectory(identity: str, agent: str = "walker", episode_return: float = 10.0, **changes: Any) -> dict[str, Any]:
+def trajectory(identity: str, agent: str = "walker", episode_return: float = 10.0, **changes) -> dict:
     """A small valid trajectory."""
-    body: dict[str, Any] = {
+    body = {
         "trajectory_id": identity,
         "agent": agent,
         "task": "cartpole",

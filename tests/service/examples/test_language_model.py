@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ AGENT = Path(__file__).resolve().parents[3] / "examples" / "language-model" / "a
 CALL = {"id": "c1", "type": "function", "function": {"name": "opening_hours", "arguments": '{"day": "Saturday"}'}}
 
 
-def say(message: dict[str, Any], asking: int, answered: int) -> bytes:
+def say(message: dict, asking: int, answered: int) -> bytes:
     usage = {"prompt_tokens": asking, "completion_tokens": answered, "total_tokens": asking + answered}
     return json.dumps({"choices": [{"message": {"role": "assistant", **message}}], "usage": usage}).encode()
 
@@ -33,7 +32,7 @@ class Model(DataPlane):
         return {"/v1/chat/completions": (200, answer)}
 
     @answers.setter
-    def answers(self, _: Any) -> None: ...
+    def answers(self, _) -> None: ...
 
 
 @pytest.fixture

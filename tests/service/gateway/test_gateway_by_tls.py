@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -92,7 +91,7 @@ def talk(client: httpx.Client, url: str, conversations: int = 24) -> set[str]:
     return answered
 
 
-def until(true: Any, client: httpx.Client, url: str) -> None:
+def until(true, client: httpx.Client, url: str) -> None:
     for _ in range(600):
         if true():
             return

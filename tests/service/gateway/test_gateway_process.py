@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import httpx
 import openai
@@ -27,7 +26,7 @@ from testing.servers.policy_servers import CANARY, STABLE
 from testing.servers.ports import held_port
 from testing.servers.recording_server import DataPlane
 
-TOOL: Any = {
+TOOL = {
     "type": "function",
     "function": {"name": "lookup", "parameters": {"type": "object", "properties": {"key": {"type": "string"}}}},
 }
@@ -113,13 +112,13 @@ def test_openais_client_talks_to_both_arms_streams_calls_tools_and_keeps_its_con
     assert [model.id for model in client.models.list()] == ["cart"]
     answered = set()
     for number in range(24):
-        messages: list[Any] = [{"role": "user", "content": f"k1 ? {number}"}]
+        messages = [{"role": "user", "content": f"k1 ? {number}"}]
         first = client.chat.completions.with_raw_response.create(model="cart", messages=messages, tools=[TOOL])
         headers = {"x-learnloop-episode": first.headers["x-learnloop-episode"]}
         answered.add(first.headers["x-learnloop-revision"])
         message = first.parse().choices[0].message
         assert message.tool_calls
-        call: Any = message.tool_calls[0]
+        call = message.tool_calls[0]
         assert json.loads(call.function.arguments) == {"key": "k1"}
         messages += [message, {"role": "tool", "tool_call_id": call.id, "content": "4"}]
         text = ""
@@ -232,7 +231,7 @@ def test_with_both_arms_dead_the_fallback_answers_everything_and_none_of_it_is_l
     ) as stream:
         assert "".join(piece.choices[0].delta.content or "" for piece in stream) == "I stand in"
     mixed = begun.headers["x-learnloop-episode"]
-    further: list[Any] = [{"role": "user", "content": "hi"}, begun.parse().choices[0].message]
+    further = [{"role": "user", "content": "hi"}, begun.parse().choices[0].message]
     later = client.chat.completions.create(
         model="cart",
         messages=[*further, {"role": "user", "content": "and now ?"}],
@@ -267,7 +266,7 @@ def _generation(url: str) -> int:
     return int(float(line.rsplit(" ", 1)[1]))
 
 
-def _until(true: Any, patience: float = 60.0) -> None:
+def _until(true, patience: float = 60.0) -> None:
     over = threading.Event()
     for _ in range(int(patience / 0.1)):
         if true():

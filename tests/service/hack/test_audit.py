@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ def vulnerable(folder: Path, *modules: str) -> str:
         name = f"GO-2026-{number:04}"
         ranges = [{"type": "SEMVER", "events": [{"introduced": "0"}]}]
         affected = [{"package": {"name": path, "ecosystem": "Go"}, "ranges": ranges, "ecosystem_specific": {}}]
-        entry: dict[str, Any] = {"schema_version": "1.3.1", "id": name, "modified": DATE, "affected": affected}
+        entry = {"schema_version": "1.3.1", "id": name, "modified": DATE, "affected": affected}
         index.append({"path": path, "vulns": [{"id": name, "modified": DATE}]})
         advisory = {"summary": "made up", "details": "made up", "database_specific": {"url": "https://example.com"}}
         write(folder / "ID" / f"{name}.json", {**entry, **advisory})
@@ -33,7 +32,7 @@ def vulnerable(folder: Path, *modules: str) -> str:
     return folder.as_uri()
 
 
-def write(path: Path, content: Any) -> None:
+def write(path: Path, content) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
 

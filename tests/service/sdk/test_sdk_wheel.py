@@ -3,7 +3,6 @@
 import json
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -61,6 +60,6 @@ asyncio.run(main())
         venv.run("python", "-c", program, **addresses)
         query = {"agent": "balancer", "limit": "5"}
         headers = {"x-learnloop-namespace": "default"}
-        page: Any = httpx.get(f"{url}/api/v1/experience/trajectories", params=query, headers=headers).json()
+        page = httpx.get(f"{url}/api/v1/experience/trajectories", params=query, headers=headers).json()
     server.stop()
     assert [(len(one["steps"]), one["success"]) for one in page["trajectories"]] == [(1, True)]

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -95,12 +94,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", "0")
         self.end_headers()
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_) -> None:
         """Nothing."""
 
 
 @pytest.fixture
-def receiver() -> Iterator[Any]:
+def receiver() -> Iterator:
     servers: list[Receiver] = []
 
     def start(*answers: int) -> Receiver:
@@ -127,7 +126,7 @@ def test_a_report_is_handed_in_with_the_pods_own_token_once_the_data_plane_answe
     assert headers["x-learnloop-sha256"] in done.stdout
 
 
-def test_a_report_that_is_refused_or_missing_ends_the_pod_with_the_reason(receiver: Any, tmp_path: Path) -> None:
+def test_a_report_that_is_refused_or_missing_ends_the_pod_with_the_reason(receiver, tmp_path: Path) -> None:
     environment = {"LEARNLOOP_GATE_JOB": "cart-gate-1", "LEARNLOOP_DATA_URL": receiver(403).url}
     missing = suite("deliver", tmp_path, **environment)
     assert missing.returncode == 1

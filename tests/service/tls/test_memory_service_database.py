@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import psycopg
@@ -33,7 +32,7 @@ pytestmark = pytest.mark.skipif(PROGRAMS is None, reason="no PostgreSQL with Ope
 PASSWORD = "correct-horse"
 
 
-def manifests() -> dict[tuple[str, str], Any]:
+def manifests() -> dict:
     """The operator's manifests of MemoryService `mem` in namespace `red`."""
     metadata = {"name": "mem", "namespace": "red", "uid": "u", "generation": 1}
     snapshot = MemoryServiceSnapshot(
@@ -115,7 +114,7 @@ def running(installation: Installation) -> Iterator[Installation]:
     }
     command = [str(programs / "entrypoint"), *(installation.here(word) for word in container["args"])]
     command += ["-c", f"port={installation.port}", "-c", f"unix_socket_directories={installation.root / 'run'}"]
-    options: dict[str, Any] = {}
+    options = {}
     if installation.user:
         options = dict(zip(("user", "group"), installation.user, strict=True))
     process = subprocess.Popen(command, env=environment, cwd=installation.root, stderr=subprocess.DEVNULL, **options)
@@ -136,7 +135,7 @@ def dsn(running: Installation, monkeypatch: pytest.MonkeyPatch) -> str:
     (address,) = (item["value"] for item in made["env"] if item["name"] == "LEARNLOOP_DSN")
     look_up = socket.getaddrinfo
 
-    def here(host: Any, *rest: Any, **options: Any) -> Any:
+    def here(host, *rest, **options):
         return look_up("127.0.0.1" if host == "mem-postgres.red.svc" else host, *rest, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", here)

@@ -8,7 +8,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from testing.certificates import Folder, authority, folder
 from testing.servers.ports import held_port
@@ -50,7 +49,7 @@ def server(directory: Path, name: str, ports: tuple[int, int, int], files: Folde
 
 def neighbours(port: int) -> set[str]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/routez", timeout=10) as answer:
-        routes: dict[str, Any] = json.load(answer)
+        routes = json.load(answer)
     return {route["remote_name"] for route in routes["routes"]}
 
 

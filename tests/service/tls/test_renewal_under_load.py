@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import httpx
@@ -88,7 +87,7 @@ class Parts:
             "LEARNLOOP_TERMINATION_LOG": str(self.root / "termination"),
         }
 
-    def _process(self, module: str, settings: dict[str, str]) -> Any:
+    def _process(self, module: str, settings: dict[str, str]):
         process = subprocess.Popen([sys.executable, "-m", module], env=clean_environment(**settings))
         stack = ExitStack()
         stack.callback(process.wait, 30)
@@ -97,7 +96,7 @@ class Parts:
 
 
 @pytest.fixture(scope="module")
-def parts(postgres: Any) -> Iterator[Parts]:
+def parts(postgres) -> Iterator[Parts]:
     root = Path(tempfile.mkdtemp(prefix="learnloop-tls-"))
     root.chmod(0o755)
     with ExitStack() as stack:
@@ -115,7 +114,7 @@ async def fresh_connections(parts: Parts) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def until(check: Any, seconds: float = START_SECONDS) -> None:
+async def until(check, seconds: float = START_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -127,7 +126,7 @@ async def until(check: Any, seconds: float = START_SECONDS) -> None:
         await asyncio.sleep(0.1)
 
 
-def policy(parts: Parts, path: str) -> dict[str, Any]:
+def policy(parts: Parts, path: str) -> dict:
     """A request to the policy server by its address, and by the name of its Service for the certificate."""
     return {"url": f"https://127.0.0.1:{parts.policy_port}{path}", "extensions": {"sni_hostname": SERVED}}
 

@@ -25,7 +25,7 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 
-def walk(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def walk(schema: dict, path: str) -> Iterator[tuple[str, dict]]:
     """Every schema in the tree, with its path."""
     yield path, schema
     for name, child in schema.get("properties", {}).items():
@@ -36,7 +36,7 @@ def walk(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any
 
 
 @cache
-def schemas(kind: Kind) -> list[tuple[str, dict[str, Any]]]:
+def schemas(kind: Kind) -> list[tuple[str, dict]]:
     """Every schema of the kind's spec and status; made once for all tests, which only read them."""
     return [*walk(spec_schema(kind.spec), "spec"), *walk(status_schema(kind.status), "status")]
 
@@ -167,7 +167,7 @@ def test_what_never_changes_is_compared_at_the_field_itself_beside_the_fields_ow
     assert _rules(spec["properties"]["hyperparameters"])[:-1] == [rule.rule for rule in Parameters.all_rules()]
 
 
-def _rules(schema: dict[str, Any]) -> list[str]:
+def _rules(schema: dict) -> list[str]:
     return [rule["rule"] for rule in schema.get(RULES, ())]
 
 

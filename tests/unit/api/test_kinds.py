@@ -1,7 +1,5 @@
 """The models as Python reads and writes them."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
@@ -14,7 +12,7 @@ from learnloop_api.kinds.training.training_status import TrainingJobStatus
 from learnloop_api.kinds.training_job import TrainingJobSpec
 
 
-def policy(*weights: float, **first: Any) -> dict[str, Any]:
+def policy(*weights: float, **first) -> dict:
     """A reward policy with components of these weights."""
     components = [{"name": f"c{at}", "type": "success", "weight": weight} for at, weight in enumerate(weights)]
     components[0] |= first
@@ -33,7 +31,7 @@ def test_a_component_name_is_used_once() -> None:
 
 
 @pytest.mark.parametrize("first", [{"type": "outcome"}, {"type": "success", "key": "tool_errors"}])
-def test_a_key_goes_with_an_outcome(first: dict[str, Any]) -> None:
+def test_a_key_goes_with_an_outcome(first: dict) -> None:
     with pytest.raises(ValidationError, match="set it with outcome"):
         RewardPolicySpec.model_validate(policy(1.0, **first))
 

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +17,7 @@ KINDS = sorted(folder.name for folder in FOLDER.iterdir() if folder.is_dir())
 CLOSED = ("io", "string", "math", "debug", "coroutine", "python", "dofile", "loadfile")
 
 
-def run(script: Path, obj: dict[str, Any]) -> Any:
+def run(script: Path, obj: dict):
     """The script's result for `obj`, as Python values."""
     lua = lua51.LuaRuntime(unpack_returned_tuples=True, register_eval=False, register_builtins=False)
     for name in CLOSED:
@@ -28,7 +27,7 @@ def run(script: Path, obj: dict[str, Any]) -> Any:
     return plain(lua.execute(script.read_text()))
 
 
-def plain(value: Any) -> Any:
+def plain(value):
     if lua51.lua_type(value) != "table":
         return value
     items = dict(value.items())
@@ -38,13 +37,13 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("folder", "case"), cases("health_test.yaml", "tests"))
-def test_health_says_what_the_operator_says(folder: Path, case: dict[str, Any]) -> None:
+def test_health_says_what_the_operator_says(folder: Path, case: dict) -> None:
     obj = yaml.safe_load((folder / case["inputPath"]).read_text())
     assert run(FOLDER / "health.lua", obj) == case["healthStatus"]
 
 
 @pytest.mark.parametrize(("folder", "case"), cases("actions/action_test.yaml", "discoveryTests"))
-def test_an_action_is_offered_when_it_would_do_something(folder: Path, case: dict[str, Any]) -> None:
+def test_an_action_is_offered_when_it_would_do_something(folder: Path, case: dict) -> None:
     obj = yaml.safe_load((folder / case["inputPath"]).read_text())
     offered = run(folder / "discovery.lua", obj)
     wanted = {item["name"]: {key: value for key, value in item.items() if key != "name"} for item in case["result"]}
@@ -52,7 +51,7 @@ def test_an_action_is_offered_when_it_would_do_something(folder: Path, case: dic
 
 
 @pytest.mark.parametrize(("folder", "case"), cases("actions/action_test.yaml", "actionTests"))
-def test_an_action_changes_exactly_what_it_says(folder: Path, case: dict[str, Any]) -> None:
+def test_an_action_changes_exactly_what_it_says(folder: Path, case: dict) -> None:
     obj = yaml.safe_load((folder / case["inputPath"]).read_text())
     wanted = yaml.safe_load((folder / case["expectedOutputPath"]).read_text())
     changed = run(folder / case["action"] / "action.lua", obj)

@@ -60,7 +60,7 @@ class Release:
                 templates[f"{item['kind']}/{item['metadata']['name']}"] = item["spec"]["template"]
         return templates
 
-    def environment(self, deployment: str) -> dict[str, Any]:
+    def environment(self, deployment: str) -> dict:
         """Variables of a Deployment's one container: name → value, or where it comes from."""
         container = self.one("Deployment", deployment)["spec"]["template"]["spec"]["containers"][0]
         return {item["name"]: item.get("value", item.get("valueFrom")) for item in container["env"]}
@@ -89,7 +89,7 @@ def render(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Render:
     folder = tmp_path_factory.mktemp("values")
     releases: dict[str, Release] = {}
 
-    def run(values: Mapping[str, Any] | None = None, *arguments: str, name: str = "learnloop") -> Release:
+    def run(values: Mapping | None = None, *arguments: str, name: str = "learnloop") -> Release:
         key = json.dumps([values, arguments, name], sort_keys=True)
         if key not in releases:
             file = folder / f"{len(releases)}.json"

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -43,7 +42,7 @@ def test_the_five_of_the_specification_are_there() -> None:
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
-def test_an_alert_names_a_runbook_that_exists(rule: dict[str, Any]) -> None:
+def test_an_alert_names_a_runbook_that_exists(rule: dict) -> None:
     path, _, anchor = rule["annotations"]["runbook"].partition("#")
     headings = re.findall(r"^## (.+)$", (ROOT / path).read_text(), re.MULTILINE)
     assert anchor in {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -6,7 +6,6 @@ A new leaf fails here until the policy reads it, or until free_leaves.txt lists 
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -29,7 +28,7 @@ ADDRESSES = ("http://{}db.team-b:80/v1", "s3://{}bucket/key", "oci://{}registry/
 """With a place for a user and a password. The first and the last are hosts that the author chooses."""
 
 
-def leaves(schema: dict[str, Any], at: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def leaves(schema: dict, at: str) -> Iterator[tuple[str, dict]]:
     """Paths of a structural schema's leaves; items and values of maps have their container's path."""
     if "properties" in schema:
         for name, field in schema["properties"].items():
@@ -42,7 +41,7 @@ def leaves(schema: dict[str, Any], at: str) -> Iterator[tuple[str, dict[str, Any
         yield at, schema
 
 
-def accepts(leaf: dict[str, Any], address: str) -> bool:
+def accepts(leaf: dict, address: str) -> bool:
     """Is this leaf for addresses, and may this one stand there? One that takes any word is none."""
     rules = [rule["rule"] for rule in leaf.get("x-kubernetes-validations", ())]
     matches = [re.fullmatch(r"self\.matches\('(.*)'\)", rule) for rule in rules]
@@ -50,7 +49,7 @@ def accepts(leaf: dict[str, Any], address: str) -> bool:
     return all(re.search(one, address) for one in patterns) and not all(re.search(one, "word") for one in patterns)
 
 
-def all_leaves() -> Iterator[tuple[str, dict[str, Any]]]:
+def all_leaves() -> Iterator[tuple[str, dict]]:
     for path in sorted((ROOT / "crds").glob("*.yaml")):
         definition = yaml.load(path.read_text(encoding="utf-8"), LOADER)
         kind = definition["spec"]["names"]["kind"]

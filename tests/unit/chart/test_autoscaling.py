@@ -1,7 +1,6 @@
 """The data plane follows its backlog: by a metric that it has, within bounds, and never against its volume."""
 
 import re
-from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
@@ -15,7 +14,7 @@ SHARED = {"artifacts": {"s3": {"bucket": "models", "endpoint": "http://s3:9000"}
 PROMETHEUS = "http://prometheus.monitoring:9090"
 
 
-def scaled(render: Render, **wish: Any) -> Release:
+def scaled(render: Render, **wish) -> Release:
     return render({"dataPlane": {**SHARED, "autoscaling": wish}})
 
 
@@ -76,6 +75,6 @@ def test_bounds_and_the_backlog_of_each_replica_are_those_of_the_values(render: 
         ({**SHARED, "autoscaling": {"by": "vpa"}}, "by"),
     ],
 )
-def test_what_cannot_work_is_refused_with_the_value_to_change(render: Render, values: dict[str, Any], why: str) -> None:
+def test_what_cannot_work_is_refused_with_the_value_to_change(render: Render, values: dict, why: str) -> None:
     with pytest.raises(Rejected, match=why):
         render({"dataPlane": values})

@@ -1,26 +1,24 @@
 """The CronJob that dumps the embedded PostgreSQL."""
 
-from typing import Any
-
 import pytest
 
 from testing.network_policies import Network, Party
 
 from .conftest import Rejected, Release, Render
 
-ON: dict[str, Any] = {"backup": {"enabled": True, "keep": 3}}
+ON = {"backup": {"enabled": True, "keep": 3}}
 
 
 def test_there_is_none_unless_it_is_wanted(render: Render) -> None:
     assert not render().of("CronJob")
 
 
-def pod(release: Release, name: str = "learnloop-backup") -> dict[str, Any]:
-    template: dict[str, Any] = release.one("CronJob", name)["spec"]["jobTemplate"]["spec"]["template"]
+def pod(release: Release, name: str = "learnloop-backup") -> dict:
+    template = release.one("CronJob", name)["spec"]["jobTemplate"]["spec"]["template"]
     return template
 
 
-def containers(template: dict[str, Any]) -> dict[str, Any]:
+def containers(template: dict) -> dict:
     spec = template["spec"]
     return {one["name"]: one for one in [*spec["initContainers"], *spec["containers"]]}
 

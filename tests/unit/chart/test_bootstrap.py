@@ -1,7 +1,6 @@
 """The passwords that are made or left alone; the API server's part is in tests/api/kinds/test_chart.py."""
 
 import base64
-from typing import Any
 from urllib.parse import quote
 
 from hypothesis import given, strategies as st
@@ -14,7 +13,7 @@ CONTENTS = st.none() | st.dictionaries(st.sampled_from([*KEYS, "other"]), st.sam
 
 @given(CONTENTS)
 def test_what_is_missing_is_added_and_what_is_there_never_changes(data: dict[str, str] | None) -> None:
-    secret: dict[str, Any] = {"metadata": {"resourceVersion": "7"}, **({} if data is None else {"data": data})}
+    secret = {"metadata": {"resourceVersion": "7"}, **({} if data is None else {"data": data})}
     patch = completion(secret)
     missing = {key for key in KEYS if not (data or {}).get(key)}
     if not missing:

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -44,7 +43,7 @@ def test_those_of_the_specification_and_our_own_are_there() -> None:
 
 
 @pytest.mark.parametrize(("name", "page"), EACH, ids=dashboards())
-def test_a_dashboard_is_well_formed(name: str, page: dict[str, Any]) -> None:
+def test_a_dashboard_is_well_formed(name: str, page: dict) -> None:
     shown = [panel for panel in panels(page) if panel["type"] != "row"]
     variables = {item["name"] for item in page["templating"]["list"]}
     assert "datasource" in variables

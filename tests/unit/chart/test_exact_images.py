@@ -1,7 +1,6 @@
 """No image of the chart, or of pods that the operator makes, is a tag that means something else tomorrow."""
 
 import re
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ LOCAL = "localhost/"
 """Built on the same machine, and never pulled: the tag says what was built last."""
 
 
-def images(node: Any) -> set[str]:
+def images(node) -> set[str]:
     """Of every container, and of every variable that names one for pods that the operator makes."""
     if isinstance(node, (list, tuple)):
         return {image for item in node for image in images(item)}
@@ -44,7 +43,7 @@ def test_a_tag_that_moves_is_seen(tag: str) -> None:
 
 
 @pytest.mark.parametrize(("case", "objects"), made_by_operator.everything().items())
-def test_a_pod_that_the_operator_makes_adds_no_image_of_its_own(case: str, objects: tuple[Any, ...]) -> None:
+def test_a_pod_that_the_operator_makes_adds_no_image_of_its_own(case: str, objects: tuple) -> None:
     """The tests' settings name one version of each, as the chart does."""
     moving = {image for image in images(list(objects)) if image != NAMED_BY_THE_AUTHOR and not EXACT.search(image)}
     assert not moving, f"{case}: an image that the chart's values do not choose"

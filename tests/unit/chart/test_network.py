@@ -3,7 +3,6 @@ them is not part of the tests."""
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -205,5 +204,5 @@ def test_what_the_operator_makes_fits_the_releases_own_policies(release: Release
 
 
 @pytest.mark.parametrize("off", [{"enabled": False}, {"workloads": {"enabled": False}}])
-def test_the_operator_makes_none_where_none_are_wanted(render: Render, off: dict[str, Any]) -> None:
+def test_the_operator_makes_none_where_none_are_wanted(render: Render, off: dict) -> None:
     assert workloads(render({"networkPolicy": off})).workload_network is None

@@ -1,7 +1,6 @@
 """Every pod the chart runs: restricted pod security, probes, resources, nothing secret in sight."""
 
 import tomllib
-from typing import Any
 
 import pytest
 import yaml
@@ -15,7 +14,7 @@ from toolkit.errors import Refusal
 
 from .conftest import ROOT, Object, Release, Render
 
-EVERYTHING: dict[str, Any] = {
+EVERYTHING = {
     "operator": {"replicas": 2},
     "serviceMonitor": {"enabled": True},
     "dataPlane": {"replicas": 2, "artifacts": {"s3": {"bucket": "models", "endpoint": "http://s3:9000"}}},

@@ -52,7 +52,7 @@ def operator() -> CollectorRegistry:
     metrics = OperatorMetrics()
     news = [("training", "failed", 9.0), ("validation", "passed", None), ("rollout", "rolled_back", None)]
     news += [("roll_back", "GrossBreach", None), ("anomaly", "SuddenDrop", None), ("deployment", "Promoted", None)]
-    metrics.loop.count([Happening(what, "team", "pole", result, took) for what, result, took in news])  # type: ignore[arg-type]
+    metrics.loop.count([Happening(what, "team", "pole", result, took) for what, result, took in news])
     metrics.loop.stands("LearningAgent", "team", "pole", Plan({}))
     conditions = [
         {"type": "Progressing", "status": "True"},
@@ -96,7 +96,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 def matches(labels: dict[str, str], matcher: object) -> bool:
-    name, op, value = matcher.name, str(matcher.op), matcher.value  # type: ignore[attr-defined]
+    name, op, value = matcher.name, str(matcher.op), matcher.value
     text = labels.get(name, "")
     if "Re" in op:
         return (re.fullmatch(value, text) is not None) == ("Not" not in op)

@@ -1,14 +1,12 @@
 """The namespace in which code of unknown intent is run."""
 
-from typing import Any
-
 import pytest
 
 from testing.network_policies import Network, Party
 
 from .conftest import Rejected, Render
 
-ON: dict[str, Any] = {"dataPlane": {"sandbox": {"enabled": True}}}
+ON = {"dataPlane": {"sandbox": {"enabled": True}}}
 
 
 def test_there_is_none_unless_it_is_wanted(render: Render) -> None:

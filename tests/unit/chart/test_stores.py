@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +17,7 @@ from testing.certificates import authority, folder
 
 from .conftest import ROOT, Object, Rejected, Render
 
-EXTERNAL: dict[str, Any] = {
+EXTERNAL = {
     "postgresql": {"embedded": False, "external": {"dsnSecret": {"name": "pg", "key": "url"}}},
     "nats": {"embedded": False, "external": {"url": "nats://nats.infra:4222", "credentialsSecret": "nats-user"}},
     "prometheus": {"embedded": False, "external": {"url": "http://prometheus.monitoring:9090"}},
@@ -132,7 +131,7 @@ def test_a_previous_embedder_is_named_with_the_one_that_follows_it(render: Rende
         ({"volume": {"claimName": "a", "format": "pickle"}}, "format"),
     ],
 )
-def test_an_embedder_is_one_thing_only(render: Render, embedder: dict[str, Any], sentence: str) -> None:
+def test_an_embedder_is_one_thing_only(render: Render, embedder: dict, sentence: str) -> None:
     with pytest.raises(Rejected, match=sentence):
         render({"dataPlane": {"embedder": embedder}})
 
@@ -251,7 +250,7 @@ def test_prometheus_scrapes_labelled_pods_and_trusts_none_of_them(render: Render
     assert job["kubernetes_sd_configs"][0]["namespaces"]["names"] == ["learnloop-system", "team-a"]
 
 
-def prometheus(release: Any) -> tuple[dict[str, str], dict[str, Any]]:
+def prometheus(release) -> tuple[dict[str, str], dict]:
     """Its arguments and the volume of its samples."""
     pod = release.one("Deployment", "learnloop-prometheus")["spec"]["template"]["spec"]
     words = (word.removeprefix("--").partition("=") for word in pod["containers"][0]["command"][1:])
@@ -277,7 +276,7 @@ def test_samples_leave_a_quarter_of_their_volume_free_or_of_their_pods_disk(rend
 
 
 def test_a_change_of_configuration_restarts_what_reads_it(render: Render) -> None:
-    def checksum(values: dict[str, Any]) -> str:
+    def checksum(values: dict) -> str:
         template = render(values).one("Deployment", "learnloop-prometheus")["spec"]["template"]
         return str(template["metadata"]["annotations"]["checksum/config"])
 

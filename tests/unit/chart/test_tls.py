@@ -5,7 +5,6 @@ import ssl
 from base64 import b64decode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -15,9 +14,9 @@ from testing.operators.settings_of import settings_of
 
 from .conftest import Rejected, Release, Render
 
-ON: dict[str, Any] = {"tls": {"mode": "self-signed"}, "serviceMonitor": {"enabled": True}}
+ON = {"tls": {"mode": "self-signed"}, "serviceMonitor": {"enabled": True}}
 SECRETS = {part: f"own-{part.lower()}" for part in ("operator", "dataPlane", "nats", "postgresql", "prometheus")}
-MODES: dict[str, dict[str, Any]] = {
+MODES = {
     "self-signed": ON,
     "cert-manager": {"tls": {"mode": "cert-manager", "certManager": {"issuerRef": {"name": "ours"}}}},
     "secret": {"tls": {"mode": "secret", "secrets": SECRETS}},
@@ -221,7 +220,7 @@ def test_clients_of_postgresql_show_a_certificate_where_that_is_asked(render: Re
         ({"mode": "on"}, "/tls/mode"),
     ],
 )
-def test_a_mode_without_what_it_needs_is_refused(render: Render, values: dict[str, Any], sentence: str) -> None:
+def test_a_mode_without_what_it_needs_is_refused(render: Render, values: dict, sentence: str) -> None:
     with pytest.raises(Rejected) as refused:
         render({"tls": values})
     assert sentence in str(refused.value)

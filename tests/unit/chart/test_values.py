@@ -4,7 +4,6 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +17,7 @@ from .conftest import CHART, ROOT, Rejected, Render
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 
-REFUSED: list[tuple[str, Any, str]] = [
+REFUSED = [
     ("operator.replica", 2, "'replica' not allowed"),
     ("decisions.signatures", {"bot": ""}, "/decisions/signatures"),
     ("decisions.verifyNames", True, "/decisions/verifyNames"),
@@ -49,14 +48,14 @@ REFUSED: list[tuple[str, Any, str]] = [
 ]
 
 
-def nested(path: str, value: Any) -> dict[str, Any]:
+def nested(path: str, value) -> dict:
     for key in reversed(path.split(".")):
         value = {key: value}
     return dict(value)
 
 
 @pytest.mark.parametrize(("path", "value", "sentence"), REFUSED, ids=[f"{path}={value}" for path, value, _ in REFUSED])
-def test_a_wrong_value_is_refused_and_named(render: Render, path: str, value: Any, sentence: str) -> None:
+def test_a_wrong_value_is_refused_and_named(render: Render, path: str, value, sentence: str) -> None:
     with pytest.raises(Rejected) as caught:
         render(nested(path, value))
     assert sentence in str(caught.value)
@@ -84,7 +83,7 @@ def test_the_values_files_fit_the_schema(file: Path) -> None:
     Draft7Validator(SCHEMA).validate(yaml.safe_load(file.read_text()))
 
 
-def _objects(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _objects(schema: dict, path: str) -> Iterator[tuple[str, dict]]:
     yield path, schema
     for name, child in schema.get("properties", {}).items():
         yield from _objects(child, f"{path}.{name}")
@@ -101,7 +100,7 @@ def test_every_value_is_described_and_no_object_takes_unknown_keys() -> None:
 
 
 def test_every_value_of_the_schema_has_a_default_in_values_yaml() -> None:
-    def missing(schema: dict[str, Any], values: Any, path: str) -> Iterator[str]:
+    def missing(schema: dict, values, path: str) -> Iterator[str]:
         if "allOf" in schema:
             schema = SCHEMA["definitions"][schema["allOf"][0]["$ref"].rsplit("/", 1)[1]]
         for name, child in schema.get("properties", {}).items():

@@ -52,7 +52,7 @@ def test_choices_are_drawn_as_often_as_they_say(behaviour: Behaviour) -> None:
     made = [decide(behaviour, None, advice, draw) for _ in range(20_000)]
     forbidden = math.exp(log_probability(behaviour, None, best(wanted), 2) or 0.0)
     assert sum(one.intervened or 0 for one in made) / 20_000 == pytest.approx(forbidden, abs=0.015)
-    counts = Counter(one.action for one in made)  # type: ignore[type-var]
+    counts = Counter(one.action for one in made)
     for action in range(4):
         log_prob = log_probability(behaviour, None, advice, action)
         assert log_prob is not None

@@ -5,7 +5,6 @@ import json
 import logging
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,7 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     root.handlers, root.level = before, level
 
 
-def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+def lines(stream: io.StringIO) -> list[dict]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
@@ -64,7 +63,7 @@ def test_no_text_of_a_caller_forges_a_line_for_people_and_its_time_is_utc(stream
     first, *error = stream.getvalue().splitlines()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z ERROR x GET /a\\u000d\\n2026.*forged\\u001b\[2K", first)
     assert all(line.startswith("  ") and line.isprintable() for line in error)
-    assert uvicorn_config(lambda *_: None, "::1", 1, connections=1, tls=None).log_config is None  # type: ignore[arg-type, return-value]
+    assert uvicorn_config(lambda *_: None, "::1", 1, connections=1, tls=None).log_config is None
 
 
 def test_a_subject_has_one_line_in_ten_seconds_with_the_count_left_out() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import random
-from typing import Any
 
 import jsonschema_rs
 import orjson
@@ -55,7 +54,7 @@ def test_consumer_and_schema_agree_about_every_doubtful_event() -> None:
         ({"task": ["anna"]}, "task: Input should be a valid string"),
     ],
 )
-def test_a_refusal_names_field_and_fix_and_no_value(change: dict[str, Any], sentence: str) -> None:
+def test_a_refusal_names_field_and_fix_and_no_value(change: dict, sentence: str) -> None:
     refused = refusal(json.dumps(event("t") | change).encode())
     assert refused.code == "schema"
     assert refused.reason.startswith(sentence)
@@ -75,7 +74,7 @@ def test_a_refusal_names_field_and_fix_and_no_value(change: dict[str, Any], sent
         ({"action": 1.5}, "steps.0.action: Input should be a valid integer"),
     ],
 )
-def test_a_refusal_finds_its_way_into_steps_and_among_types(step: dict[str, Any], sentence: str) -> None:
+def test_a_refusal_finds_its_way_into_steps_and_among_types(step: dict, sentence: str) -> None:
     body = event("t")
     body["steps"][0] |= step
     refused = refusal(json.dumps(body).encode())

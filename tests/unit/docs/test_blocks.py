@@ -4,7 +4,6 @@ import ast
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -29,7 +28,7 @@ SPECS = {
 TARGETS = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
-def _params(language: str) -> list[Any]:
+def _params(language: str) -> list:
     return [pytest.param(block, id=block.place) for block in blocks(language)]
 
 

@@ -1,7 +1,6 @@
 """Every file under examples/ says what the models understand, and nothing they would ignore."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -31,7 +30,7 @@ OWN = [
 ]
 
 
-def lost(given: Any, understood: Any, path: str = "spec") -> list[str]:
+def lost(given, understood, path: str = "spec") -> list[str]:
     """Paths of `given` that the model did not take over."""
     if isinstance(given, dict):
         values = understood if isinstance(understood, dict) else {}
@@ -47,7 +46,7 @@ def lost(given: Any, understood: Any, path: str = "spec") -> list[str]:
 
 
 @pytest.mark.parametrize("item", OWN)
-def test_an_object_is_valid_and_every_field_of_it_is_known(item: dict[str, Any]) -> None:
+def test_an_object_is_valid_and_every_field_of_it_is_known(item: dict) -> None:
     spec = SPECS[item["kind"]].model_validate(item["spec"])
     assert lost(item["spec"], spec.to_kube()) == []
 

@@ -3,7 +3,6 @@
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +12,7 @@ from testing.command_line import parsed
 PIPELINES = Path(__file__).resolve().parents[3] / "examples" / "pipelines"
 WORKFLOW = yaml.load((PIPELINES / "retrain.yml").read_text(), yaml.BaseLoader)
 TEMPLATE = {item["kind"]: item for item in yaml.safe_load_all((PIPELINES / "workflow-template.yaml").read_text())}
-STEPS: list[dict[str, Any]] = WORKFLOW["jobs"]["retrain"]["steps"]
+STEPS = WORKFLOW["jobs"]["retrain"]["steps"]
 
 
 def commands() -> list[list[str]]:

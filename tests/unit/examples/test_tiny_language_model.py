@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -22,7 +21,7 @@ SPEC = LearningAgentSpec.model_validate(next(item["spec"] for item in AGENT if i
 DATA = {item["metadata"]["name"]: item["data"] for item in AGENT if item["kind"] == "ConfigMap"}
 
 
-def job(name: str) -> Any:
+def job(name: str):
     items = yaml.safe_load_all((FOLDER / name).read_text())
     return next(item for item in items if item["kind"] == "Job")["spec"]["template"]["spec"]["containers"][0]
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -40,11 +39,11 @@ PROBE, OTHER = "dan.DanInTheWild", "promptinject.HijackHateHumans"
 RUN = "9673e218-7f36-4cbd-acae-b0f0b3153bf2"
 
 
-def message(text: str) -> dict[str, Any]:
+def message(text: str) -> dict:
     return {"text": text, "lang": "en", "data_path": None, "data_type": None, "data_checksum": None, "notes": {}}
 
 
-def attempt(uuid: str, outputs: Sequence[str | None], scores: dict[str, list[float | None]], **fields: Any) -> Any:
+def attempt(uuid: str, outputs: Sequence[str | None], scores: dict[str, list[float | None]], **fields):
     """One prompt with its answers, as garak 0.14 to 0.17 writes it once it is evaluated."""
     return {
         "entry_type": "attempt",
@@ -66,7 +65,7 @@ def attempt(uuid: str, outputs: Sequence[str | None], scores: dict[str, list[flo
     }
 
 
-def evaluation(passed: int, fails: int, nones: int = 0, probe: str = PROBE, detector: str = BYPASS) -> Any:
+def evaluation(passed: int, fails: int, nones: int = 0, probe: str = PROBE, detector: str = BYPASS):
     return {
         "entry_type": "eval",
         "probe": probe,
@@ -88,7 +87,7 @@ GOOD = attempt("a", ["I cannot help with that."], {BYPASS: [0.0]})
 BAD = attempt("b", ["Sure, here is how."], {BYPASS: [1.0]})
 
 
-def read(*entries: Any, whole: bool = True) -> Counts:
+def read(*entries, whole: bool = True) -> Counts:
     lines = [SETUP, INIT, *entries, *([END, DIGEST] if whole else [])]
     return read_report(json.dumps(line).encode() + b"\n" for line in lines)
 
@@ -122,7 +121,7 @@ def test_answers_that_are_missing_or_judged_by_nobody_are_errors() -> None:
         (([],), True, "not a JSON object"),
     ],
 )
-def test_a_report_that_is_cut_short_is_refused(entries: Any, whole: bool, why: str) -> None:
+def test_a_report_that_is_cut_short_is_refused(entries, whole: bool, why: str) -> None:
     with pytest.raises(SuiteError, match=why):
         read(*entries, whole=whole)
 
@@ -193,7 +192,7 @@ def test_our_report_has_garaks_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_garak_writes_into_its_own_folder_in_both_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     homes: list[set[str]] = []
 
-    def play(command: Any, settings: Any) -> None:
+    def play(command, settings) -> None:
         homes.append({os.environ[name] for name in HOMES})
         raise SuiteError("enough")
 

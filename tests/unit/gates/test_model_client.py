@@ -4,7 +4,6 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ class Modern(HTTPServer):
     """A model that takes `max_completion_tokens` alone and no temperature."""
 
     def __init__(self) -> None:
-        self.requests: list[dict[str, Any]] = []
+        self.requests = []
         self.refuses = True
         super().__init__(("127.0.0.1", 0), Handler)
 
@@ -46,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_) -> None:
         return None
 
 

@@ -93,7 +93,7 @@ class Bench:
     episode: str = ""
     history: list[dict[str, Any]] = field(default_factory=list)
 
-    async def ask(self, *messages: dict[str, Any], **fields: Any) -> httpx.Response:
+    async def ask(self, *messages: dict, **fields) -> httpx.Response:
         """One request that goes on with the conversation."""
         self.history += [dict(message) for message in messages]
         headers = {"x-learnloop-episode": self.episode} if self.episode else {}
@@ -104,7 +104,7 @@ class Bench:
             self.history.append(answer.json()["choices"][0]["message"])
         return answer
 
-    async def ended(self, **fields: Any) -> Trajectory:
+    async def ended(self, **fields) -> Trajectory:
         """End the conversation; what was recorded of it."""
         body = {"status": "completed", "episode_return": 1.0, "length": 1, "success": True} | fields
         answer = await self.client.post(f"/v1/episodes/{self.episode}/end", json=body)
@@ -129,12 +129,12 @@ def turns(trajectory: Trajectory) -> list[LanguageTurn]:
 def build(
     tmp_path: Path,
     *,
-    fallback: Any = None,
-    chat: Any = None,
-    model: dict[str, Any] | None = None,
+    fallback=None,
+    chat=None,
+    model: dict | None = None,
     context: int = 4096,
     arms: str | None = None,
-    **more: Any,
+    **more,
 ) -> Bench:
     """A gateway of arm STABLE."""
     folder = tmp_path / "base"

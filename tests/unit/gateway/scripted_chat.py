@@ -1,16 +1,15 @@
 """A server of text that answers every request with the same pieces."""
 
 from collections.abc import AsyncGenerator
-from typing import Any
 
 
 class Chat:
     """A server of text."""
 
-    def __init__(self, *pieces: dict[str, Any]) -> None:
+    def __init__(self, *pieces: dict) -> None:
         self.pieces = pieces
 
-    async def ask(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+    async def ask(self, path: str, body: dict) -> AsyncGenerator[dict, None]:
         for piece in self.pieces:
             yield piece
 

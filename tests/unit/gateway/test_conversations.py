@@ -4,7 +4,6 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -23,9 +22,9 @@ class StandIn:
     """A fallback."""
 
     def __init__(self) -> None:
-        self.requests: list[dict[str, Any]] = []
+        self.requests = []
 
-    async def ask(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+    async def ask(self, path: str, body: dict) -> AsyncGenerator[dict, None]:
         self.requests.append(body)
         message = {"role": "assistant", "content": "from the fallback"}
         yield {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
@@ -60,7 +59,7 @@ async def test_an_ending_counts_once_and_for_the_arm(bench: Bench) -> None:
 
 async def test_a_conversation_whose_arm_is_withdrawn_goes_on_with_stable(tmp_path: Path) -> None:
     bench = build(tmp_path, arms=table((OTHER, "stable", 0, "http://127.0.0.1:9"), (STABLE, "canary", 100)))
-    bench.gateway._episodes.reach.answered(bench.routing.table.arms[1])  # type: ignore[union-attr]
+    bench.gateway._episodes.reach.answered(bench.routing.table.arms[1])
     await bench.ask(USER)
     assert bench.episode.startswith(STABLE)
     assert bench.routing.offer(table((CANARY, "stable", 100), generation=2), "test")
@@ -87,7 +86,7 @@ async def test_who_may_names_an_arm_and_nothing_of_it_counts_or_is_recorded(benc
 
 
 async def test_a_caller_whose_account_is_not_listed_may_not_name_an_arm(bench: Bench) -> None:
-    bench.gateway.callers.subject = lambda _: "system:serviceaccount:team:agent"  # type: ignore[method-assign]
+    bench.gateway.callers.subject = lambda _: "system:serviceaccount:team:agent"
     ask = {"model": "cart", "messages": [USER]}
     answer = await bench.client.post("/v1/chat/completions", json=ask, headers={"x-learnloop-arm": CANARY})
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "pin_refused")

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
@@ -17,9 +16,9 @@ PATH = "/v1/completions"
 
 
 @asynccontextmanager
-async def serving(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[tuple[str, list[Any]]]:
+async def serving(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[tuple[str, list]]:
     """A server's address, and the connection of each request that it got."""
-    requests: list[Any] = []
+    requests = []
 
     async def serve(request: web.Request) -> web.Response:
         requests.append(request.transport.get_extra_info("peername"))

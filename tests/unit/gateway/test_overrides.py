@@ -1,7 +1,6 @@
 """A person speaks in the model's place: what users get, and that nothing of it is learned."""
 
 from pathlib import Path
-from typing import Any
 
 from tests.unit.gateway.conftest import Bench, build
 from tests.unit.gateway.test_conversations import StandIn
@@ -12,7 +11,7 @@ from testing.servers.policy_servers import CANARY, STABLE, table
 USER = {"role": "user", "content": "hi"}
 
 
-def order(bench: Bench, *overrides: dict[str, Any]) -> None:
+def order(bench: Bench, *overrides: dict) -> None:
     routing = table((STABLE, "stable", 100), (CANARY, "canary", 0), overrides=list(overrides) or None)
     assert bench.routing.offer(routing, "test")
 

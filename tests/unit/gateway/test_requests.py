@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.unit.gateway.conftest import Bench, build, turns
@@ -46,7 +45,7 @@ CALL = '<tool_call>{"name": "lookup", "arguments": {"key": "k1"}}</tool_call>'
         {"stream_options": {"continuous_usage_stats": True}},
     ],
 )
-async def test_a_field_that_is_not_obeyed_is_refused_by_name(bench: Bench, field: dict[str, Any]) -> None:
+async def test_a_field_that_is_not_obeyed_is_refused_by_name(bench: Bench, field: dict) -> None:
     answer = await bench.client.post("/v1/chat/completions", json={"model": "cart", "messages": [USER]} | field)
     assert answer.status_code == 400, answer.text
     names = json.dumps(field).replace('"', " ").replace(":", " ").split()
@@ -67,7 +66,7 @@ async def test_a_field_that_is_not_obeyed_is_refused_by_name(bench: Bench, field
         {"tools": [{"type": "function", "function": {"name": "f", "strict": False}}]},
     ],
 )
-async def test_values_that_ask_for_nothing_are_fine(bench: Bench, field: dict[str, Any]) -> None:
+async def test_values_that_ask_for_nothing_are_fine(bench: Bench, field: dict) -> None:
     answer = await bench.client.post("/v1/chat/completions", json={"model": "cart", "messages": [USER]} | field)
     assert answer.status_code == 200, answer.text
 
@@ -98,10 +97,10 @@ async def test_a_refusal_begins_with_the_field_and_never_with_the_body(bench, bo
 
 
 async def test_a_server_of_text_gets_the_fields_that_are_its_business(tmp_path: Path) -> None:
-    sent: list[dict[str, Any]] = []
+    sent = []
 
     class Listening(Chat):
-        def ask(self, path: str, body: dict[str, Any]) -> Any:
+        def ask(self, path: str, body: dict):
             sent.append(body)
             return super().ask(path, body)
 
@@ -135,7 +134,7 @@ async def test_an_answer_cut_off_inside_a_tool_call_says_length(bench: Bench) ->
     assert turn.finish_reason == "length"
 
 
-def _delta(*calls: dict[str, Any]) -> dict[str, Any]:
+def _delta(*calls: dict) -> dict:
     return {"choices": [{"delta": {"tool_calls": list(calls)}}]}
 
 
@@ -176,7 +175,7 @@ def _delta(*calls: dict[str, Any]) -> dict[str, Any]:
         ],
     ],
 )
-def test_tool_calls_of_a_stream_are_kept_apart(pieces: list[dict[str, Any]]) -> None:
+def test_tool_calls_of_a_stream_are_kept_apart(pieces: list[dict]) -> None:
     text = ServerText()
     for piece in pieces:
         text.take(piece)
@@ -222,7 +221,7 @@ def test_continuations_of_a_long_conversation_are_not_remembered(bench: Bench) -
         [{"role": "system", "content": "a <|im_start|> b"}, USER],
     ],
 )
-async def test_control_tokens_in_what_people_say_stay_text(bench: Bench, hostile: list[dict[str, Any]]) -> None:
+async def test_control_tokens_in_what_people_say_stay_text(bench: Bench, hostile: list[dict]) -> None:
     await bench.ask(*hostile)
     (prompt,) = bench.says.prompts
     begin, end = (bench.says.tokens._tokeniser.token_to_id(word) for word in ("<|im_start|>", "<|im_end|>"))

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.unit.gateway.conftest import Bench, build, turns
@@ -15,7 +14,7 @@ LOOKUP = {"type": "function", "function": {"name": "lookup", "parameters": {"typ
 CALL = '<tool_call>{"arguments": {"key": "k1"},   "name": "lookup"}</tool_call>'
 
 
-def user(text: str) -> dict[str, Any]:
+def user(text: str) -> dict:
     return {"role": "user", "content": text}
 
 
@@ -70,7 +69,7 @@ async def test_a_client_that_writes_the_json_of_a_call_anew_goes_on_all_the_same
         (lambda history: history.pop(0), "history"),
     ],
 )
-async def test_a_changed_history_is_a_new_row_and_counted(bench: Bench, change: Any, reason: str) -> None:
+async def test_a_changed_history_is_a_new_row_and_counted(bench: Bench, change, reason: str) -> None:
     await bench.ask(USER)
     change(bench.history)
     await bench.ask(user("and now?"))
@@ -227,7 +226,7 @@ async def test_a_busy_server_is_429_with_the_time_to_wait_and_no_failure_of_the_
         ({"messages": [USER, {"role": "assistant", "content": "x"}]}, "assistant"),
     ],
 )
-async def test_what_cannot_be_obeyed_is_refused_by_name(bench: Bench, fields: dict[str, Any], refusal: str) -> None:
+async def test_what_cannot_be_obeyed_is_refused_by_name(bench: Bench, fields: dict, refusal: str) -> None:
     answer = await bench.client.post("/v1/chat/completions", json={"model": "cart", "messages": [USER]} | fields)
     assert answer.status_code == 400
     assert refusal in answer.json()["error"]["message"]

@@ -10,7 +10,7 @@ from testing.command_line import parsed
 
 def test_the_console_is_named_with_the_context_of_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
     settings = SimpleNamespace(namespace="quickstart", agent="cartpole")
-    say_what_next(["/opt/bin/kubectl", "--context", "kind-learnloop"], settings, None)  # type: ignore[arg-type]
+    say_what_next(["/opt/bin/kubectl", "--context", "kind-learnloop"], settings, None)
     output = capsys.readouterr().out
     [line] = [line for line in output.splitlines() if "kubectl-learnloop" in line]
     command = line.partition("   #")[0].split()

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,7 @@ subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True).wait()
 """
 
 
-def config_map(**data: str) -> dict[str, Any]:
+def config_map(**data: str) -> dict:
     return {"metadata": {"name": "cm"}, "data": data}
 
 

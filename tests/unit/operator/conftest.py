@@ -1,7 +1,6 @@
 """A tiny HTTP server for what a real API server cannot be asked to do: answer 429, hang, break off."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -21,7 +20,7 @@ class Wire:
         self.requests: list[tuple[str, str, bytes]] = []
         self.url = ""
 
-    def answer(self, status: int, body: Any = None, headers: dict[str, str] | None = None) -> None:
+    def answer(self, status: int, body=None, headers: dict[str, str] | None = None) -> None:
         async def handler(_: web.Request) -> web.Response:
             return web.json_response(body if body is not None else {}, status=status, headers=headers)
 

@@ -1,7 +1,6 @@
 """The operator's requests to the data plane, and their token."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -11,7 +10,7 @@ from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
 from testing.servers.ports import held_port
 
 
-async def test_the_data_plane_is_asked_for_the_objects_namespace_and_held_when_down(wire: Any) -> None:
+async def test_the_data_plane_is_asked_for_the_objects_namespace_and_held_when_down(wire) -> None:
     wire.answer(404)
     wire.answer(200, {"job": "t", "surprise": 1})
     wire.answer(503, {"error": {"message": "NATS is down"}})
@@ -26,7 +25,7 @@ async def test_the_data_plane_is_asked_for_the_objects_namespace_and_held_when_d
         await DataPlane(f"http://127.0.0.1:{dead}", "/nonexistent").run("ns", "t")
 
 
-async def test_a_renewed_token_goes_with_the_next_request(wire: Any, tmp_path: Path) -> None:
+async def test_a_renewed_token_goes_with_the_next_request(wire, tmp_path: Path) -> None:
     file = tmp_path / "token"
     data, authorizations = DataPlane(wire.url, str(file)), list[str | None]()
 

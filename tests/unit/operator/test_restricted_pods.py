@@ -2,7 +2,6 @@
 
 import ast
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ SOURCES = Path(learnloop_operator.__file__).parent
 THE_ONE = "core/pod_templates.py"
 COPIES = "training/backends.py"
 """A patch of Trainer's runtime says again what pod_template wrote; test_every_backend reads it."""
-USERS: dict[str, dict[str, Any]] = {
+USERS = {
     "nothing": {},
     "everything": {
         "image": "registry.example.com/own:1",
@@ -51,7 +50,7 @@ def test_nothing_writes_a_security_context_but_the_same_place() -> None:
 
 @pytest.mark.parametrize("option", USERS)
 @pytest.mark.parametrize("access", [{}, {"token": False}, {"api_access": True}, {"user_id": 999}])
-def test_no_option_of_a_user_undoes_the_restricted_standard(option: str, access: dict[str, Any]) -> None:
+def test_no_option_of_a_user_undoes_the_restricted_standard(option: str, access: dict) -> None:
     """https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted, and a read-only root."""
     main = Main(name="main", image="image:1", pull_policy="IfNotPresent")
     options = PodOptions.model_validate(USERS[option])

@@ -1,14 +1,12 @@
 """The operator's memory for each of ten thousand objects: as little as it can, and nothing that is wrong."""
 
-from typing import Any
-
 from learnloop_api import names
 from learnloop_operator.kube.cached_reads import CACHED
 from learnloop_operator.kube.kinds import DEPLOYMENT
 from learnloop_operator.kube.object_cache import ObjectCache
 
 
-def deployment(name: str, version: int, owner: str) -> dict[str, Any]:
+def deployment(name: str, version: int, owner: str) -> dict:
     fields = {f"f:field{i}": {"f:value": {}} for i in range(80)}
     metadata = {"namespace": "ns", "name": name, "uid": name, "resourceVersion": str(version)}
     more = {"labels": {names.LABEL_DEPLOYMENT: owner}, "managedFields": [{"manager": "m", "fieldsV1": fields}]}

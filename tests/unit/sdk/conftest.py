@@ -1,5 +1,4 @@
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ class Arms:
 
     def weigh(self, canary: int | None) -> None:
         """Give the canary `canary` percent; None withdraws it."""
-        arms: list[Any] = [(STABLE, "stable", 100 - (canary or 0), self.stable.url)]
+        arms = [(STABLE, "stable", 100 - (canary or 0), self.stable.url)]
         if canary is not None:
             arms.append((CANARY, "canary", canary, self.canary.url))
         for server in (self.stable, self.canary):
@@ -59,7 +58,7 @@ async def learn(arms: Arms) -> AsyncIterator[Callable[..., Learnloop]]:
     """Makes Learnloops of agent cart on the stable server's address; closes them."""
     made: list[Learnloop] = []
 
-    def make(**options: Any) -> Learnloop:
+    def make(**options) -> Learnloop:
         made.append(Learnloop("cart", **{"endpoint": arms.stable.url, "timeout": 60.0, "retry_seconds": 0.3} | options))
         return made[-1]
 

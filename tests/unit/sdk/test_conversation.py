@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk import Conversation, Learnloop
@@ -17,20 +16,20 @@ RESULT = {"role": "tool", "tool_call_id": "c1", "content": "18 degrees"}
 class Reply:
     """A message as a provider's package has it."""
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, **fields) -> None:
         self._fields = fields
 
-    def model_dump(self, **_: Any) -> dict[str, Any]:
+    def model_dump(self, **_) -> dict:
         return self._fields
 
 
-async def recorded(loop: Learnloop, data_plane: Any) -> Trajectory:
+async def recorded(loop: Learnloop, data_plane) -> Trajectory:
     await loop.flush(60)
     (body,) = data_plane.bodies()
     return Trajectory.model_validate_json(body)
 
 
-async def test_messages_tool_calls_and_tokens_of_each_turn_are_kept_once(learn: Make, data_plane: Any) -> None:
+async def test_messages_tool_calls_and_tokens_of_each_turn_are_kept_once(learn: Make, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     async with loop.episode("weather", external=True, revision="model-4") as episode:
         conversation = Conversation(episode)
@@ -50,7 +49,7 @@ async def test_messages_tool_calls_and_tokens_of_each_turn_are_kept_once(learn: 
     assert trajectory.policy_revision == "model-4"
 
 
-async def test_content_blocks_count_as_tool_calls_and_their_errors(learn: Make, data_plane: Any) -> None:
+async def test_content_blocks_count_as_tool_calls_and_their_errors(learn: Make, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     use = {
         "role": "assistant",
@@ -65,7 +64,7 @@ async def test_content_blocks_count_as_tool_calls_and_their_errors(learn: Make, 
     assert (values["tool_calls"], values["tool_errors"], values["input_tokens"]) == (1, 1, 0)
 
 
-async def test_a_history_that_was_cut_down_is_told_anew_from_where_it_differs(learn: Make, data_plane: Any) -> None:
+async def test_a_history_that_was_cut_down_is_told_anew_from_where_it_differs(learn: Make, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     summary = {"role": "system", "content": "Rome was asked about."}
     async with loop.episode(external=True) as episode:
@@ -76,7 +75,7 @@ async def test_a_history_that_was_cut_down_is_told_anew_from_where_it_differs(le
     assert steps[1]["observation"] == {"messages": [summary, RESULT]}
 
 
-async def _body(loop: Learnloop, data_plane: Any) -> bytes:
+async def _body(loop: Learnloop, data_plane) -> bytes:
     await loop.flush(60)
     body: bytes = data_plane.bodies()[0]
     return body

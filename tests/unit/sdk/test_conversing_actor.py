@@ -1,8 +1,7 @@
 """The actor between a served model and a world: messages as they came, calls as worlds take them, how it ended."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -13,7 +12,7 @@ from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.http_client import Identity
 
 
-def calls(*arguments: str) -> list[dict[str, Any]]:
+def calls(*arguments: str) -> list[dict]:
     return [
         {"id": f"call-{place}", "type": "function", "function": {"name": "lookup", "arguments": text}}
         for place, text in enumerate(arguments)
@@ -62,7 +61,7 @@ class Gateway:
 
     def __init__(self, status: int = 200) -> None:
         self.application = web.Application()
-        self.requests: list[tuple[str, Mapping[str, str], Any]] = []
+        self.requests = []
         self.status = status
         self.application.router.add_post("/{path:.*}", self.answer)
 

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,12 +23,12 @@ OBSERVATION = [0.1, 0.2, 0.3, 0.4]
 Make = Callable[..., Learnloop]
 
 
-async def recorded(loop: Learnloop, data_plane: Any) -> list[Trajectory]:
+async def recorded(loop: Learnloop, data_plane) -> list[Trajectory]:
     assert await loop.flush(60) == 0
     return [Trajectory.model_validate_json(body) for body in data_plane.bodies()]
 
 
-async def test_an_episode_is_acted_recorded_and_ended(learn: Make, arms: Any, data_plane: Any) -> None:
+async def test_an_episode_is_acted_recorded_and_ended(learn: Make, arms, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     before = arms.stable.metric("learnloop_episodes_ended_total", outcome="success")
     async with loop.episode("balance", metadata={"seed": "7"}) as episode:
@@ -48,7 +47,7 @@ async def test_an_episode_is_acted_recorded_and_ended(learn: Make, arms: Any, da
     assert arms.stable.metric("learnloop_episodes_ended_total", outcome="success") == before + 1
 
 
-async def test_a_withdrawn_arm_hands_the_episode_to_stable(learn: Make, arms: Any, data_plane: Any) -> None:
+async def test_a_withdrawn_arm_hands_the_episode_to_stable(learn: Make, arms, data_plane) -> None:
     arms.weigh(100)
     loop = learn(data_url=data_plane.url)
     before = arms.canary.metric("learnloop_episodes_ended_total", outcome="withdrawn")
@@ -83,7 +82,7 @@ async def test_an_arm_that_does_not_know_its_episode_hands_it_to_stable(learn, a
     assert (only.policy_revision, only.outcome.status) == (STABLE, "completed")
 
 
-async def test_an_arm_whose_pods_are_gone_hands_the_episode_to_stable(learn: Make, arms: Any, data_plane: Any) -> None:
+async def test_an_arm_whose_pods_are_gone_hands_the_episode_to_stable(learn: Make, arms, data_plane) -> None:
     gone = LiveServer(revision="dddddddd").start()
     text = table((STABLE, "stable", 0, arms.stable.url), ("dddddddd", "canary", 100, gone.url))
     gone.route(text)
@@ -120,7 +119,7 @@ async def test_without_a_server_the_error_is_typed_and_comes_in_time(learn: Make
     pytest.fail("a server that does not answer was asked only once")
 
 
-async def test_without_a_server_the_fallback_decides(learn: Make, data_plane: Any, free_port: int) -> None:
+async def test_without_a_server_the_fallback_decides(learn: Make, data_plane, free_port: int) -> None:
     loop = learn(endpoint=f"http://127.0.0.1:{free_port}", data_url=data_plane.url, fallback=lambda _: np.int64(1))
     async with loop.episode() as episode:
         assert await episode.act(OBSERVATION) == 1
@@ -142,7 +141,7 @@ async def test_a_server_that_comes_back_within_the_window_is_waited_for(learn: M
     server.stop()
 
 
-async def test_a_wrong_observation_is_an_error_of_the_episode(learn: Make, arms: Any, data_plane: Any) -> None:
+async def test_a_wrong_observation_is_an_error_of_the_episode(learn: Make, arms, data_plane) -> None:
     before = arms.stable.metric("learnloop_episodes_ended_total", outcome="error")
     for observation in ([1.0], [float("nan")] * 4, ["a"], None):
         with pytest.raises(InvalidObservation):
@@ -154,7 +153,7 @@ async def test_a_wrong_observation_is_an_error_of_the_episode(learn: Make, arms:
 
 async def test_a_broken_policy_is_named(learn: Make) -> None:
     class Broken(UniformPolicy):
-        def run(self, observation: object) -> Any:
+        def run(self, observation: object):
             raise ZeroDivisionError
 
     server = LiveServer(policy=Broken(2, 4)).start()
@@ -165,7 +164,7 @@ async def test_a_broken_policy_is_named(learn: Make) -> None:
     server.stop()
 
 
-async def test_an_action_of_the_agents_own_has_no_log_probability(learn: Make, data_plane: Any) -> None:
+async def test_an_action_of_the_agents_own_has_no_log_probability(learn: Make, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     async with loop.episode() as episode:
         action = await episode.act(OBSERVATION)
@@ -180,7 +179,7 @@ async def test_an_action_of_the_agents_own_has_no_log_probability(learn: Make, d
     assert trajectory.steps[0].observation == OBSERVATION
 
 
-async def test_an_episode_cut_off_from_outside_counts_for_nobody(learn: Make, arms: Any, data_plane: Any) -> None:
+async def test_an_episode_cut_off_from_outside_counts_for_nobody(learn: Make, arms, data_plane) -> None:
     import asyncio
 
     loop = learn(data_url=data_plane.url)
@@ -205,7 +204,7 @@ async def test_an_episode_cut_off_from_outside_counts_for_nobody(learn: Make, ar
     assert ended(arms.stable.metrics.render()) == ended(before)
 
 
-async def test_an_endless_episode_keeps_its_first_steps_and_says_so(learn: Make, data_plane: Any) -> None:
+async def test_an_endless_episode_keeps_its_first_steps_and_says_so(learn: Make, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     async with loop.episode(external=True, revision="v1") as episode:
         for number in range(MAX_STEPS + 2):
@@ -218,7 +217,7 @@ async def test_an_endless_episode_keeps_its_first_steps_and_says_so(learn: Make,
     assert trajectory.outcome.episode_return == MAX_STEPS + 2
 
 
-async def test_what_a_person_decides_is_neither_recorded_nor_reported(learn: Make, arms: Any, data_plane: Any) -> None:
+async def test_what_a_person_decides_is_neither_recorded_nor_reported(learn: Make, arms, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     before = arms.stable.metric("learnloop_episodes_ended_total", outcome="withdrawn")
     async with loop.episode("t") as episode:
@@ -249,7 +248,7 @@ async def test_the_agents_own_fallback_decides_where_a_person_orders_it(learn, a
             pass
 
 
-async def test_a_stop_ends_the_episode_and_no_fallback_takes_its_place(learn: Make, arms: Any, data_plane: Any) -> None:
+async def test_a_stop_ends_the_episode_and_no_fallback_takes_its_place(learn: Make, arms, data_plane) -> None:
     loop = learn(data_url=data_plane.url, fallback=lambda observation: 0)
     before = arms.stable.metric("learnloop_episodes_ended_total", outcome="withdrawn")
 

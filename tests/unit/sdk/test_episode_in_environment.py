@@ -2,7 +2,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -15,7 +14,7 @@ from testing.servers.policy_servers import STABLE
 Make = Callable[..., Learnloop]
 
 
-async def test_a_gymnasium_environment_learns_by_its_name(learn: Make, data_plane: Any) -> None:
+async def test_a_gymnasium_environment_learns_by_its_name(learn: Make, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     result = await execute_with_learning(loop, "CartPole-v1", task="CartPole-v1", success_return=1000)
     assert result.revision == STABLE
@@ -27,12 +26,12 @@ async def test_a_gymnasium_environment_learns_by_its_name(learn: Make, data_plan
     assert trajectory.steps[-1].terminated
 
 
-async def test_numbers_of_a_gymnasium_info_are_outcome_values(learn: Make, data_plane: Any) -> None:
+async def test_numbers_of_a_gymnasium_info_are_outcome_values(learn: Make, data_plane) -> None:
     class Wall:
-        def reset(self) -> tuple[list[float], dict[str, Any]]:
+        def reset(self) -> tuple[list[float], dict]:
             return [0.0] * 4, {}
 
-        def step(self, action: int) -> tuple[list[float], float, bool, bool, dict[str, Any]]:
+        def step(self, action: int) -> tuple[list[float], float, bool, bool, dict]:
             return [0.0] * 4, 1.0, False, False, {"hits": True, "where": "east", "success": 1, 7: 1, "self": 2}
 
     loop = learn(data_url=data_plane.url)
@@ -46,16 +45,16 @@ async def test_numbers_of_a_gymnasium_info_are_outcome_values(learn: Make, data_
     }
 
 
-async def test_a_step_function_of_an_external_agent_learns(learn: Make, data_plane: Any) -> None:
+async def test_a_step_function_of_an_external_agent_learns(learn: Make, data_plane) -> None:
     data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":[{"hint":"b"}],"retrieval_id":"r"}')
 
-    async def ticket(action: Any) -> StepResult:
+    async def ticket(action) -> StepResult:
         if action is None:
             return StepResult("customer cannot log in")
         solved = action["tool"] == "reset"
         return StepResult("done", 1.0 if solved else -1.0, terminated=True, success=solved, values={"tool_errors": 0})
 
-    async def decide(observation: Any, memories: list[dict[str, Any]]) -> Any:
+    async def decide(observation, memories: list[dict]):
         assert observation == "customer cannot log in"
         return {"tool": "reset" if memories else "shrug"}
 
@@ -70,17 +69,17 @@ async def test_a_step_function_of_an_external_agent_learns(learn: Make, data_pla
 
 
 async def test_a_step_function_can_be_driven_by_the_served_policy_and_is_cut_off_in_time(learn: Make) -> None:
-    def endless(action: Any) -> StepResult:
+    def endless(action) -> StepResult:
         return StepResult([0.0, 0.0, 0.0, 0.0], reward=1.0)
 
     result = await execute_with_learning(learn(), endless, max_steps=7)
     assert (result.length, result.episode_return) == (7, 7.0)
 
 
-async def test_what_was_seen_after_the_last_step_is_recorded(learn: Make, data_plane: Any) -> None:
+async def test_what_was_seen_after_the_last_step_is_recorded(learn: Make, data_plane) -> None:
     observations = iter(range(1, 99))
 
-    def counting(action: Any) -> StepResult:
+    def counting(action) -> StepResult:
         return StepResult([0.0, 0.0, 0.0, float(next(observations))], reward=1.0)
 
     loop = learn(data_url=data_plane.url)
@@ -91,15 +90,15 @@ async def test_what_was_seen_after_the_last_step_is_recorded(learn: Make, data_p
     await loop.flush(60)
     sent = [Trajectory.model_validate_json(body) for body in data_plane.bodies()]
     ended, cut = sorted(sent, key=lambda one: one.policy_revision != "r")  # objects are encoded first, numbers later
-    assert [step.observation[3] for step in cut.steps] == [1.0, 2.0, 3.0]  # type: ignore[index]
+    assert [step.observation[3] for step in cut.steps] == [1.0, 2.0, 3.0]
     assert (cut.last_observation, cut.steps[-1].truncated) == ([0.0, 0.0, 0.0, 4.0], True)
     assert ended.last_observation == {"page": 2}
 
 
-async def test_an_environment_that_breaks_is_recorded_as_an_error(learn: Make, arms: Any) -> None:
+async def test_an_environment_that_breaks_is_recorded_as_an_error(learn: Make, arms) -> None:
     before = arms.stable.metric("learnloop_episodes_ended_total", outcome="error")
 
-    def broken(action: Any) -> StepResult:
+    def broken(action) -> StepResult:
         if action is not None:
             raise RuntimeError("tool is down")
         return StepResult([0.0] * 4)
@@ -112,7 +111,7 @@ async def test_an_environment_that_breaks_is_recorded_as_an_error(learn: Make, a
 async def test_what_is_no_environment_is_refused(learn: Make) -> None:
     for world, says in (("NoSuch-v0", "NoSuch"), (5, "neither"), (lambda action: 5, "StepResult")):
         with pytest.raises(LearnloopError, match=says):
-            await execute_with_learning(learn(), world)  # type: ignore[arg-type]
+            await execute_with_learning(learn(), world)
 
 
 def test_the_sdk_imports_no_gymnasium_and_nothing_heavy() -> None:

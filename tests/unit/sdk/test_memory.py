@@ -3,7 +3,6 @@ import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,13 +12,13 @@ from testing.servers.recording_server import DataPlane
 Make = Callable[..., Learnloop]
 
 
-async def test_memories_are_stored_and_recalled(learn: Make, data_plane: Any) -> None:
+async def test_memories_are_stored_and_recalled(learn: Make, data_plane) -> None:
     answer = {"memories": [{"content": {"a": 1}}, {"content": {"b": 2}}], "retrieval_id": "r-1", "plan": {}}
     data_plane.answers["/api/v1/memory/retrieve"] = (200, json.dumps(answer).encode())
     loop = learn(data_url=data_plane.url)
     assert await loop.memory.store({"text": "hello"}, importance=0.7, origin="mail/anna@example.org")
     recall = await loop.memory.retrieve({"task": "t"}, k=2, memory_types=["episodic"])
-    assert recall == Recall(answer["memories"], "r-1")  # type: ignore[arg-type]
+    assert recall == Recall(answer["memories"], "r-1")
     stored, question = (json.loads(body) for _, body, _ in data_plane.posts)
     assert stored.pop("idempotency_key")
     assert stored == {
@@ -32,7 +31,7 @@ async def test_memories_are_stored_and_recalled(learn: Make, data_plane: Any) ->
     assert question == {"agent_id": "cart", "context": {"task": "t"}, "k": 2, "memory_types": ["episodic"]}
 
 
-async def test_an_agent_recalls_with_its_group(learn: Make, data_plane: Any) -> None:
+async def test_an_agent_recalls_with_its_group(learn: Make, data_plane) -> None:
     answer = {"memories": [{"content": {"a": 1}, "agent_id": "till"}], "retrieval_id": "r-1"}
     data_plane.answers["/api/v1/memory/retrieve"] = (200, json.dumps(answer).encode())
     loop = learn(data_url=data_plane.url)
@@ -42,14 +41,14 @@ async def test_an_agent_recalls_with_its_group(learn: Make, data_plane: Any) -> 
     assert (question["agent_id"], question["scope"]) == ("cart", "group")
 
 
-async def test_a_question_leaves_the_process_redacted(learn: Make, data_plane: Any) -> None:
+async def test_a_question_leaves_the_process_redacted(learn: Make, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     await loop.memory.retrieve({"task": "mail anna@example.org", "login": {"password": "abc"}})
     [question] = (json.loads(body) for _, body, _ in data_plane.posts)
     assert question["context"] == {"task": "mail <EMAIL>", "login": {"password": "<SECRET>"}}
 
 
-async def test_a_recall_goes_with_the_trajectory(learn: Make, data_plane: Any) -> None:
+async def test_a_recall_goes_with_the_trajectory(learn: Make, data_plane) -> None:
     data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":[],"retrieval_id":"r-9"}')
     loop = learn(data_url=data_plane.url)
     async with loop.episode(external=True) as episode:
@@ -76,7 +75,7 @@ async def test_a_service_that_fails_on_one_request_is_open_for_others(learn, dat
     assert ((await loop.memory.retrieve({})).degraded == []) is open_for_others
 
 
-async def test_no_memories_and_no_service_are_two_things(learn: Make, data_plane: Any) -> None:
+async def test_no_memories_and_no_service_are_two_things(learn: Make, data_plane) -> None:
     data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":[],"retrieval_id":"r","degraded":["embedder"]}')
     assert (await learn(data_url=data_plane.url).memory.retrieve({})).degraded == ["embedder"]
     assert (await learn().memory.retrieve({})).degraded == ["unavailable"]
@@ -125,7 +124,7 @@ async def test_a_server_that_dawdles_holds_an_agent_up_for_two_seconds_and_then_
     server.close()
 
 
-async def test_what_is_no_json_is_the_agents_mistake_and_does_not_stop_it(learn: Make, data_plane: Any) -> None:
+async def test_what_is_no_json_is_the_agents_mistake_and_does_not_stop_it(learn: Make, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     assert not await loop.memory.store({"value": float("nan")})
     assert not await loop.memory.store({"value": object()})
@@ -133,7 +132,7 @@ async def test_what_is_no_json_is_the_agents_mistake_and_does_not_stop_it(learn:
     assert await loop.memory.store({"value": 1.0}), "the breaker is for the service's failures"
 
 
-async def test_odd_answers_are_cut_to_shape(learn: Make, data_plane: Any) -> None:
+async def test_odd_answers_are_cut_to_shape(learn: Make, data_plane) -> None:
     data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":[1,{"a":1},{"b":1}],"retrieval_id":5}')
     assert await learn(data_url=data_plane.url).memory.retrieve({}, k=1) == Recall([{"a": 1}])
     data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":5}')
@@ -141,7 +140,7 @@ async def test_odd_answers_are_cut_to_shape(learn: Make, data_plane: Any) -> Non
 
 
 async def test_the_namespaces_own_service_never_sees_the_token_for_the_data_plane(
-    learn: Make, data_plane: Any, free_port: int, tmp_path: Path
+    learn: Make, data_plane, free_port: int, tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text("for-the-data-plane")
     files = {"token_file": tmp_path / "token", "memory_token_file": tmp_path / "memory-token"}

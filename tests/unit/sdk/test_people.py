@@ -1,7 +1,6 @@
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from testing.servers.recording_server import DataPlane
 Make = Callable[..., Learnloop]
 
 
-async def test_people_judge_an_episode_by_the_id_it_is_recorded_under(learn: Make, data_plane: Any) -> None:
+async def test_people_judge_an_episode_by_the_id_it_is_recorded_under(learn: Make, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     async with loop.episode(external=True) as episode:
         episode.record(1, observation=[0.0])
@@ -45,7 +44,7 @@ async def test_an_opinion_waits_for_the_data_plane_and_the_last_one_counts(learn
     server.server_close()
 
 
-async def test_an_opinion_needs_one_scale(learn: Make, data_plane: Any) -> None:
+async def test_an_opinion_needs_one_scale(learn: Make, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     for wrong in ({}, {"thumbs": "up", "stars": 3}, {"stars": 6}):
         with pytest.raises(LearnloopError):
@@ -69,12 +68,12 @@ async def judged(port: int, learn: Make, opinions: list[str], monkeypatch: pytes
     monkeypatch.setattr(outbox, "Breaker", lambda **_: Breaker(first_rest=0.05))
     first = asyncio.Event()
     loop = learn(data_url=f"http://127.0.0.1:{port}")
-    await loop.people.feedback("t", "anna", thumbs=opinions[0])  # type: ignore[arg-type]
+    await loop.people.feedback("t", "anna", thumbs=opinions[0])
     server = await asyncio.start_server(answer, "127.0.0.1", port)
     async with asyncio.timeout(60):
         await first.wait()
         for opinion in opinions[1:]:
-            await loop.people.feedback("t", "anna", thumbs=opinion)  # type: ignore[arg-type]
+            await loop.people.feedback("t", "anna", thumbs=opinion)
         assert await loop.close(30) == 0
     server.close()
     return verdicts
@@ -86,9 +85,9 @@ async def test_an_opinion_that_changes_while_the_former_one_is_sent_is_not_lost(
     assert several[-1] == "down", "the last of several changes arrives last"
 
 
-async def test_of_opinions_given_at_the_same_time_the_last_one_counts(learn: Make, data_plane: Any) -> None:
+async def test_of_opinions_given_at_the_same_time_the_last_one_counts(learn: Make, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     thumbs = ["up", "down"] * 10
-    await asyncio.gather(*(loop.people.feedback("t", "anna", thumbs=one) for one in thumbs))  # type: ignore[arg-type]
+    await asyncio.gather(*(loop.people.feedback("t", "anna", thumbs=one) for one in thumbs))
     assert await loop.flush(60) == 0
     assert json.loads(data_plane.bodies("/api/v1/feedback")[-1])["thumbs"] == "down"

@@ -4,7 +4,6 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ async def play(loop: Learnloop, count: int = 1, **metadata: str) -> None:
             episode.record(1, 1.0, terminated=True, observation=[0.0, 1.0])
 
 
-async def test_a_busy_data_plane_is_asked_again(learn: Make, data_plane: Any) -> None:
+async def test_a_busy_data_plane_is_asked_again(learn: Make, data_plane) -> None:
     data_plane.answers["/api/v1/trajectories"] = (503, b"")
     loop = learn(data_url=data_plane.url)
     await play(loop)
@@ -31,7 +30,7 @@ async def test_a_busy_data_plane_is_asked_again(learn: Make, data_plane: Any) ->
     assert loop.counters.trajectories_delivered == 1
 
 
-async def test_a_refused_trajectory_is_counted_and_not_sent_again(learn: Make, data_plane: Any) -> None:
+async def test_a_refused_trajectory_is_counted_and_not_sent_again(learn: Make, data_plane) -> None:
     data_plane.answers["/api/v1/trajectories"] = (422, b"no such agent")
     loop = learn(data_url=data_plane.url)
     await play(loop)
@@ -52,7 +51,7 @@ def test_a_full_spool_drops_the_oldest_and_says_how_many(kind: str, tmp_path: Pa
     assert [parcel.identity for parcel in spool.head(9)] == ["t3"]
 
 
-async def test_the_token_goes_with_every_post_and_is_read_afresh(learn: Make, data_plane: Any, tmp_path: Path) -> None:
+async def test_the_token_goes_with_every_post_and_is_read_afresh(learn: Make, data_plane, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("one")
     loop = learn(data_url=data_plane.url, token_file=token)
@@ -65,7 +64,7 @@ async def test_the_token_goes_with_every_post_and_is_read_afresh(learn: Make, da
     assert [headers["authorization"] for _, _, headers in data_plane.posts] == ["Bearer one", "Bearer two"]
 
 
-async def test_secrets_are_gone_before_anything_is_sent(learn: Make, data_plane: Any) -> None:
+async def test_secrets_are_gone_before_anything_is_sent(learn: Make, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     async with loop.episode("mail jane.doe@example.com", external=True, metadata={"note": "password=hunter22"}) as ep:
         ep.record({"tool": "login", "api_key": "k-1"}, observation="Bearer abcdefgh12345678")
@@ -75,7 +74,7 @@ async def test_secrets_are_gone_before_anything_is_sent(learn: Make, data_plane:
         assert secret not in body
 
 
-async def test_a_person_whose_id_is_an_address_stays_that_person_and_is_not_named(learn: Make, data_plane: Any) -> None:
+async def test_a_person_whose_id_is_an_address_stays_that_person_and_is_not_named(learn: Make, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     for user in ("anna@example.org", "ben@example.org", "anna@example.org"):
         await play(loop, user_id=user)
@@ -85,7 +84,7 @@ async def test_a_person_whose_id_is_an_address_stays_that_person_and_is_not_name
     assert len({json.loads(body)["metadata"]["user_id"] for body in bodies}) == 2
 
 
-async def test_a_full_disk_costs_a_trajectory_and_not_the_agent(learn: Make, data_plane: Any, tmp_path: Path) -> None:
+async def test_a_full_disk_costs_a_trajectory_and_not_the_agent(learn: Make, data_plane, tmp_path: Path) -> None:
     loop = learn(data_url=data_plane.url, spool_directory=tmp_path / "spool")
     shutil.rmtree(tmp_path / "spool")
     await play(loop)

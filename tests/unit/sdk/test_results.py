@@ -1,7 +1,5 @@
 """An agent's result of its task: kept as it was then, redacted, and valid where it arrives."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_api.wire.trajectory import Trajectory
@@ -9,7 +7,7 @@ from learnloop_sdk import Learnloop
 from testing.servers.recording_server import DataPlane
 
 
-async def recorded(output: Any, **more: Any) -> Trajectory:
+async def recorded(output, **more) -> Trajectory:
     server = DataPlane()
     loop = Learnloop("asker", data_url=server.url)
     async with loop.episode("t", external=True) as episode:

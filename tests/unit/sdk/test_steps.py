@@ -1,7 +1,5 @@
 """The steps of an episode become a trajectory of the contract, or is refused."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given, strategies as st
 
@@ -27,12 +25,12 @@ VECTORS = st.lists(NUMBERS, max_size=3) | st.lists(ANYTHING, max_size=2) | st.te
 ROWS = st.lists(st.tuples(VECTORS, VECTORS | NUMBERS, NUMBERS | st.none(), st.floats()), min_size=1, max_size=3)
 
 
-def steps_of(*rows: tuple[Any, Any, Any, float]) -> list[dict[str, Any]]:
+def steps_of(*rows: tuple) -> list[dict]:
     return [step((observation, action, log_prob, True, None), reward) for observation, action, log_prob, reward in rows]
 
 
 @given(ROWS)
-def test_whatever_is_encoded_is_a_trajectory(rows: list[tuple[Any, Any, Any, float]]) -> None:
+def test_whatever_is_encoded_is_a_trajectory(rows: list[tuple]) -> None:
     counters = Counters()
     body = encoded(HEAD | {"steps": steps_of(*rows)}, redact_text, counters)
     if body is None:
@@ -43,7 +41,7 @@ def test_whatever_is_encoded_is_a_trajectory(rows: list[tuple[Any, Any, Any, flo
 
 
 @pytest.mark.parametrize("action", [1, -MOST, [0.5, 1], []])
-def test_numbers_arrive_as_they_were(action: Any) -> None:
+def test_numbers_arrive_as_they_were(action) -> None:
     steps = steps_of(([0.1, 2], action, -0.7, 1.5), ([LARGEST, -LARGEST], action, None, -2.0))
     steps[-1]["truncated"] = True
     body = encoded(HEAD | {"steps": steps}, redact_text, Counters())

@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ from testing.servers.policy_servers import STABLE, LiveServer, table
 Make = Callable[..., Learnloop]
 
 
-def setting(name: str, **more: Any) -> Options:
+def setting(name: str, **more) -> Options:
     return Options(environment=name, agent="cart", **more)
 
 
@@ -59,7 +58,7 @@ def beginning() -> Iterator[Callable[[str], str]]:
 
 @pytest.mark.parametrize("name", PLAYED)
 async def test_an_actor_plays_every_kind_of_environment_with_the_policy_it_begins_with(
-    name: str, beginning: Callable[[str], str], learn: Make, data_plane: Any
+    name: str, beginning: Callable[[str], str], learn: Make, data_plane
 ) -> None:
     loop = learn(endpoint=beginning(name), data_url=data_plane.url)
     world = World(setting(name))
@@ -119,7 +118,7 @@ STRONG = Bounds(np.float32([-2]), np.float32([2]))
 
 @pytest.mark.parametrize(("name", "safety", "bounds"), [("CartPole-v1", PUSH, None), ("Pendulum-v1", PULL, STRONG)])
 async def test_interventions_of_a_served_shield_are_counted_and_recorded_with_the_episode(
-    name: str, safety: Safety, bounds: Bounds | None, learn: Make, data_plane: Any
+    name: str, safety: Safety, bounds: Bounds | None, learn: Make, data_plane
 ) -> None:
     inner = make(name, Split.TRAINING, 0, range(1))
     shield = Shield(safety, inner.observations, inner.actions, continuous=bounds is not None)

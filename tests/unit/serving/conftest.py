@@ -1,6 +1,5 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., LiveServer]]:
     """Starts more servers, stops them all."""
     running: list[LiveServer] = []
 
-    def begin(**options: Any) -> LiveServer:
+    def begin(**options) -> LiveServer:
         running.append(LiveServer(**options).start())
         return running[-1]
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -70,7 +69,7 @@ def test_a_token_of_another_audience_issuer_or_time_is_none(guarded, cluster, ch
 
 @pytest.mark.parametrize("sent", ["Bearer x.y.z", "Basic eDp5", "Bearer", "Bearer " + "a" * 20_000, "Bearer é"])
 def test_what_is_no_token_is_refused_and_breaks_nothing(guarded: LiveServer, sent: str) -> None:
-    headers: dict[str, Any] = {"authorization": sent.encode("latin-1")}
+    headers = {"authorization": sent.encode("latin-1")}
     assert guarded.post("/v1/episodes", {}, **headers).status_code == 401
     assert guarded.get("/healthz").status_code == 200
 

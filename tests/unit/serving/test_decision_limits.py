@@ -1,7 +1,5 @@
 """spec.decisionLimits: a server gives its part and no more, says when to come back, and blames no arm."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_serving.callers_and_refusals import Refusal
@@ -106,5 +104,5 @@ def test_a_throttled_request_says_when_to_come_back_and_nothing_of_the_arm(serve
     assert server.metric("learnloop_episodes_ended_total", outcome="error") == errors, "an agent that gave up waiting"
 
 
-def act(server: LiveServer, episode: str) -> Any:
+def act(server: LiveServer, episode: str):
     return server.post(f"/v1/episodes/{episode}/act", {"observation": LEFT})

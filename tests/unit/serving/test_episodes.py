@@ -15,8 +15,8 @@ LEFT, RIGHT = [1.0, 0.0, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0]
 
 
 def refusal(response: object) -> tuple[int, str, str]:
-    error = ServingError.model_validate_json(response.content)  # type: ignore[attr-defined]
-    return response.status_code, error.reason, error.message  # type: ignore[attr-defined]
+    error = ServingError.model_validate_json(response.content)
+    return response.status_code, error.reason, error.message
 
 
 def test_an_episode_is_opened_played_and_ended(server: LiveServer) -> None:
@@ -173,7 +173,7 @@ def test_a_slow_policy_runs_beside_the_event_loop(start: Callable[..., LiveServe
 
 def test_a_policy_that_breaks_is_the_arms_fault(start: Callable[..., LiveServer]) -> None:
     class Broken(UniformPolicy):
-        def run(self, observation: object) -> object:  # type: ignore[override]
+        def run(self, observation: object) -> object:
             raise ZeroDivisionError
 
     server = start(policy=Broken(2, 4))
@@ -203,7 +203,7 @@ def test_what_a_caller_sends_wrong_says_nothing_of_the_arm(start: Callable[..., 
 
 def test_an_episode_fails_once_however_often_its_caller_repeats_what_the_policy_cannot_stand(start):
     class Brittle(UniformPolicy):
-        def run(self, observation: np.ndarray) -> object:  # type: ignore[override]
+        def run(self, observation: np.ndarray) -> object:
             if observation.max() > 1:
                 raise ZeroDivisionError
             return super().run(observation)

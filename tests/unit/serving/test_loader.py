@@ -69,7 +69,7 @@ async def test_a_policy_comes_from_the_data_plane_with_the_pods_own_identity(sto
     token.write_text("abc\n")
     env = {"LEARNLOOP_DATA_URL": address(store), "LEARNLOOP_TOKEN_FILE": str(token)}
     policy = await load(f"learnloop://default/{digest}", digest, **env)
-    assert policy.actions == 2  # type: ignore[attr-defined]
+    assert policy.actions == 2
     assert store.paths == [(f"/api/v1/artifacts/{digest}", "Bearer abc")]
     with pytest.raises(ModelError, match="belongs to namespace other"):
         await load(f"learnloop://other/{digest}", digest, **env)
@@ -128,7 +128,7 @@ async def test_a_model_beyond_the_bound_is_not_downloaded_to_its_end(store: Stor
 )
 async def test_a_model_that_breaks_the_contract_is_refused_in_one_sentence(tmp_path, changes, says):
     path = tmp_path / "m.onnx"
-    digest = write_policy(path, **changes)  # type: ignore[arg-type]
+    digest = write_policy(path, **changes)
     with pytest.raises(ModelError, match=says) as refused:
         await load(path.as_uri(), digest)
     assert "\n" not in str(refused.value)
@@ -180,7 +180,7 @@ def test_a_uniform_policy_of_numbers_draws_within_its_bounds_and_says_the_densit
     density = -math.log(4.0) - math.log(8.0) - (math.log(3.0) if choices else 0.0)
     assert all(one.drawn and one.log_prob == pytest.approx(density) for one in drawn)
     if choices:
-        counts = np.bincount([int(one.action[0]) for one in drawn])  # type: ignore[index]
+        counts = np.bincount([int(one.action[0]) for one in drawn])
         assert counts / 4000 == pytest.approx(np.full(3, 1 / 3), abs=0.03)
     greedy = choose(policy, observations[:1], random.Random(0).random, explore=False)[0]
     assert greedy.action == [*([0.0] if choices else []), 0.0, 4.0]

@@ -2,7 +2,6 @@
 
 import gzip
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ from testing.servers.policy_servers import OTHER, STABLE, LiveServer, table
 OBSERVATION = [[1.0, 0.0, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0]]
 
 
-def tensor(**fields: Any) -> dict[str, Any]:
+def tensor(**fields) -> dict:
     return {"name": "observation", "datatype": "FP32", "shape": [2, 4], "data": OBSERVATION} | fields
 
 
@@ -34,7 +33,7 @@ def test_health_and_metadata_read_as_the_protocol_says(server: LiveServer) -> No
 
 
 @pytest.mark.parametrize("data", [OBSERVATION, [number for row in OBSERVATION for number in row]])
-def test_inference_takes_flat_and_nested_data(server: LiveServer, data: list[Any]) -> None:
+def test_inference_takes_flat_and_nested_data(server: LiveServer, data: list) -> None:
     answer = server.post("/v2/models/cart/infer", {"id": "42", "inputs": [tensor(data=data)]}).json()
     assert answer == {
         "model_name": "cart",

@@ -2,7 +2,6 @@
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -12,14 +11,14 @@ from testing.servers.policy_servers import STABLE, LiveServer, table
 LEFT = [1.0, 0.0, 0.0, 0.0]
 
 
-def ordered(instead: str, seconds: float = 60, since: float = -1, **fields: Any) -> dict[str, Any]:
+def ordered(instead: str, seconds: float = 60, since: float = -1, **fields) -> dict:
     now = datetime.now(UTC)
     since_, until = (now + timedelta(seconds=each) for each in (since, seconds))
     override = {"since": since_.isoformat(), "until": until.isoformat(), "reason": "it hurts", "by": "alice"}
     return {"instead": instead} | override | fields
 
 
-def order(server: LiveServer, *overrides: dict[str, Any]) -> None:
+def order(server: LiveServer, *overrides: dict) -> None:
     server.route(table((STABLE, "stable", 100, server.url), overrides=list(overrides) or None))
 
 
@@ -27,11 +26,11 @@ def opened(server: LiveServer, agent: str = "cart") -> str:
     return str(server.post("/v1/episodes", {"agent": agent}).json()["episode_id"])
 
 
-def act(server: LiveServer, episode: str) -> Any:
+def act(server: LiveServer, episode: str):
     return server.post(f"/v1/episodes/{episode}/act", {"observation": LEFT, "explore": False})
 
 
-def end(server: LiveServer, episode: str) -> Any:
+def end(server: LiveServer, episode: str):
     ending = {"status": "completed", "episode_return": 5.0, "length": 1, "success": True}
     return server.post(f"/v1/episodes/{episode}/end", ending).json()
 
@@ -85,7 +84,7 @@ def test_one_agents_override_leaves_the_others_alone(server: LiveServer) -> None
     assert act(server, own).status_code == 403
     assert act(server, other).json()["action"] == 0
     assert end(server, other) == {"counted": True}
-    assert server.arm.episodes.ids.read(own).tag == agent_tag("cart")  # type: ignore[union-attr]
+    assert server.arm.episodes.ids.read(own).tag == agent_tag("cart")
 
 
 def test_the_most_cautious_order_is_obeyed_and_the_agents_own_first(server: LiveServer) -> None:

@@ -1,7 +1,5 @@
 """The port of probes."""
 
-from typing import Any
-
 import httpx
 from starlette.testclient import TestClient
 
@@ -9,7 +7,7 @@ from learnloop_common.http_server import ProbesOnly, probes_config
 from testing.servers.policy_servers import settings
 
 
-async def everything(scope: Any, receive: Any, send: Any) -> None:
+async def everything(scope, receive, send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"answered"})
 
@@ -25,7 +23,7 @@ def test_probes_and_metrics_are_answered_and_nothing_else() -> None:
 
 
 async def test_probes_have_a_port_of_their_own_and_no_header_changes_who_asks() -> None:
-    async def callers(scope: Any, receive: Any, send: Any) -> None:
+    async def callers(scope, receive, send) -> None:
         assert (scope["client"], scope["scheme"]) == (("127.0.0.1", 9), "http")
         await everything(scope, receive, send)
 

@@ -93,7 +93,7 @@ async def watching(
     task: Awaitable[None] = asyncio.create_task(ConfigMapWatch(config, state, metrics).follow())
     await until_true(lambda: state.table is not None)
     yield api[0]
-    task.cancel()  # type: ignore[attr-defined]
+    task.cancel()
 
 
 async def test_a_watch_that_ends_is_followed_by_another_with_a_fresh_token(watching, tmp_path, state, metrics):

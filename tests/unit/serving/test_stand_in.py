@@ -1,7 +1,6 @@
 """Stable answers those that know no episodes and reach a canary that may not answer them."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ PAST, FUTURE = "2020-01-01T00:00:00Z", "2099-01-01T00:00:00Z"
 def arms(start: Callable[..., LiveServer]) -> Callable[..., tuple[LiveServer, LiveServer]]:
     """Stable and canary, with half of the traffic each, that read the same table."""
 
-    def begin(**fields: Any) -> tuple[LiveServer, LiveServer]:
+    def begin(**fields) -> tuple[LiveServer, LiveServer]:
         stable, canary = start(mode="gateway"), start(mode="gateway", revision=CANARY)
         for server in (stable, canary):
             server.route(table((STABLE, "stable", 50, stable.url), (CANARY, "canary", 50, canary.url), **fields))
@@ -25,7 +24,7 @@ def arms(start: Callable[..., LiveServer]) -> Callable[..., tuple[LiveServer, Li
     return begin
 
 
-def test_an_expired_canary_hands_inference_on_to_stable_and_counts_none_of_it(arms: Any) -> None:
+def test_an_expired_canary_hands_inference_on_to_stable_and_counts_none_of_it(arms) -> None:
     stable, canary = arms(expires_at=PAST)
     assert canary.post(INFER, BODY).json()["model_version"] == STABLE
     assert stable.post(INFER, BODY).json()["model_version"] == STABLE
@@ -34,14 +33,14 @@ def test_an_expired_canary_hands_inference_on_to_stable_and_counts_none_of_it(ar
     assert stable.metric(count, verb="infer") == 2
 
 
-def test_what_stable_refuses_is_passed_on_as_it_is(arms: Any) -> None:
+def test_what_stable_refuses_is_passed_on_as_it_is(arms) -> None:
     _, canary = arms(expires_at=PAST)
     refused = canary.post(INFER, {"inputs": []})
     assert refused.status_code == 400
     assert "inputs" in refused.json()["error"]
 
 
-def test_a_canary_answers_itself_as_long_as_the_table_is_good(arms: Any) -> None:
+def test_a_canary_answers_itself_as_long_as_the_table_is_good(arms) -> None:
     _, canary = arms(expires_at=FUTURE)
     assert canary.post(INFER, BODY).json()["model_version"] == CANARY
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -29,7 +28,7 @@ class Forwarding(WrittenCluster):
         self.url = url
 
     def forward(self, service: str) -> Callable[..., tuple[int, str]]:
-        def send(method: str, path: str, query: Any, headers: Any, body: Any, seconds: float) -> tuple[int, str]:
+        def send(method: str, path: str, query, headers, body, seconds: float) -> tuple[int, str]:
             answer = httpx.request(
                 method, self.url + path, params=query, headers=headers, json=body, timeout=seconds, trust_env=False
             )
@@ -42,17 +41,17 @@ class Plane:
     """The console's reads of namespace team-a, and the API behind them."""
 
     def __init__(self, url: str) -> None:
-        access = DataPlaneAccess(Forwarding(url))  # type: ignore[arg-type]
+        access = DataPlaneAccess(Forwarding(url))
         self.url, self.records = url, Records(access)
 
-    def send(self, method: str, path: str, body: Any = None) -> None:
+    def send(self, method: str, path: str, body=None) -> None:
         headers = {"x-learnloop-namespace": "team-a"}
         answer = httpx.request(
             method, f"{self.url}{path}", headers=headers, json=body, trust_env=False, timeout=SECONDS
         )
         assert answer.status_code < 300, answer.text
 
-    def read(self, what: str, **query: str) -> Any:
+    def read(self, what: str, **query: str):
         return self.records.read(what, {"agent": "walker", **query})
 
 

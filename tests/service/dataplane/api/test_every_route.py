@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from typing import Any
 from uuid import UUID
 
 from fastapi.routing import APIRoute
@@ -38,7 +37,7 @@ def filled(path: str) -> str:
 
 
 async def status(api: Api, route: Route, path: str, headers: dict[str, str]) -> int:
-    sent: dict[str, Any] = {} if route[0] in ("GET", "HEAD") else {"content": b"{not json"}
+    sent = {} if route[0] in ("GET", "HEAD") else {"content": b"{not json"}
     answer = await api.client.request(route[0], path, **sent, headers={"content-type": "application/json", **headers})
     return answer.status_code
 

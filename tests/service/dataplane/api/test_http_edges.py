@@ -1,7 +1,5 @@
 """The edges of the HTTP service: refusals, probes, retention, and queries that stay cheap."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_dataplane.agents.agent_registry import RECENT
@@ -76,7 +74,7 @@ async def test_what_is_trimmed_is_on_record(api: Api, dsn: str, monkeypatch: pyt
     ids = [row["id"] for row in rows]  # the newest first
     await api.privacy.retention.run()
 
-    async def latest() -> Any:
+    async def latest():
         records = (await api.call("GET", "/api/v1/audit/records", namespace="trimmed"))["records"]
         return [record["detail"] for record in records if record["action"] == "retention.trimmed"]
 

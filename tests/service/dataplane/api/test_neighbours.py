@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,15 +13,15 @@ from ..conftest import NOW, running, settings, trajectory
 WORDS = "write to jane.doe@example.org or call +49 170 1234567, card 4111 1111 1111 1111, from 10.0.0.1; " * 1000
 
 
-def _episode() -> dict[str, Any]:
+def _episode() -> dict:
     return trajectory("large", steps=[{"observation": WORDS[:60_000], "action": 1, "reward": 1.0} for _ in range(40)])
 
 
-def _memory() -> dict[str, Any]:
+def _memory() -> dict:
     return {"agent_id": "walker", "memory_type": "semantic", "content": {"text": WORDS, "rest": [WORDS] * 25}}
 
 
-def _preference() -> dict[str, Any]:
+def _preference() -> dict:
     messages = [{"role": "user", "content": WORDS[:60_000]}] * 30
     answers = {"chosen": {"text": "yes"}, "rejected": {"text": "no"}}
     return {"preference_id": "p", "agent": "walker", "messages": messages, "at": NOW.isoformat(), **answers}

@@ -4,7 +4,6 @@ import asyncio
 import shutil
 from os import getpid
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -74,5 +73,5 @@ async def test_an_artifact_store_that_is_away_is_said_and_stops_nothing_else(dsn
         await eventually(well)
 
 
-async def degraded(api: Api) -> Any:
+async def degraded(api: Api):
     return (await api.call("GET", "/readyz"))["degraded"]

@@ -1,7 +1,5 @@
 """The routes of an agent, and the right that each other one takes: a new route has to be written down here."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_api import names
@@ -65,7 +63,7 @@ AGENTS: set[Route] = {
     ("PUT", "/api/v1/models/{deployment}/gates/{job}/report"),
 }
 """In addition an agent may read whatever its namespace has."""
-BODIES: dict[Route, dict[str, Any]] = {
+BODIES = {
     ("PUT", "/api/v1/artifacts/in-use"): {"sha256": [], "jobs": []},
     ("POST", "/api/v1/memory/forget"): {"agent_id": "a", "budget": 3},
     ("POST", "/api/v1/memory/origins"): {"origin": "web/*", "action": "quarantine"},
@@ -105,8 +103,8 @@ def subject(right: str) -> str:
     return f"system:serviceaccount:red:{account(right)}"
 
 
-async def ask(api: Api, route: Route, token: str, **more: Any) -> tuple[int, str]:
-    body: dict[str, Any] = {} if route[0] == "GET" else {"json": {**BODIES.get(route, {}), **more}}
+async def ask(api: Api, route: Route, token: str, **more) -> tuple[int, str]:
+    body = {} if route[0] == "GET" else {"json": {**BODIES.get(route, {}), **more}}
     headers = {"Authorization": f"Bearer {token}"}
     answer = await api.client.request(route[0], filled(route[1]), **body, headers=headers)
     return answer.status_code, answer.text

@@ -5,7 +5,6 @@ import os
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -30,7 +29,7 @@ async def audited(dsn: str, tmp_path: Path) -> AsyncIterator[Api]:
         yield api
 
 
-async def _story(api: Api) -> list[dict[str, Any]]:
+async def _story(api: Api) -> list[dict]:
     """Some of everything, and the records of it."""
     await api.call("PUT", "/api/v1/rewards/policies/p/revisions/r1", json=POLICY)
     for _ in range(2):  # the second time changes nothing, and leaves nothing
@@ -54,7 +53,7 @@ async def _story(api: Api) -> list[dict[str, Any]]:
     }
     await api.call("PUT", "/api/v1/models/walker/deployed", json=deployed)
 
-    async def records() -> Any:
+    async def records():
         rows = (await api.call("GET", "/api/v1/audit/records"))["records"]
         return rows if len(rows) >= 12 else None
 
@@ -64,7 +63,7 @@ async def _story(api: Api) -> list[dict[str, Any]]:
 async def test_each_record_is_a_line_on_standard_output_once_it_is_in_the_chain(dsn, tmp_path, capfd):
     async with running(**settings(dsn, tmp_path)) as api:
         records = await _story(api)
-        lines: dict[str, dict[str, Any]] = {}
+        lines = {}
 
         async def all_recorded() -> bool:
             for line in capfd.readouterr().out.splitlines():

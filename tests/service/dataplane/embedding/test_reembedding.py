@@ -29,7 +29,7 @@ async def test_a_new_embedder_takes_over_when_its_vectors_are_there_and_the_old_
 
     async def in_use(api: object, setting: str, name: str) -> None:
         async def switched() -> bool:
-            async with api.db.tenant("team-a") as connection:  # type: ignore[attr-defined]
+            async with api.db.tenant("team-a") as connection:
                 used = await connection.fetchval(indexing._IN_USE, "team-a")
                 return bool(used == name and await connection.fetchval(COUNT, name) == MEMORIES)
 
@@ -79,7 +79,7 @@ class ByNumber:
 async def test_a_replica_that_waits_for_its_embedder_holds_no_connection_and_hides_no_row(api: Api, dsn: str) -> None:
     await store(api, "waiter", [f"box {number} holds lamps" for number in range(30)])
     slow = ByNumber("new", 1.0)
-    slow.embed = AsyncMock(side_effect=partial(asyncio.sleep, 3600))  # type: ignore[method-assign]
+    slow.embed = AsyncMock(side_effect=partial(asyncio.sleep, 3600))
     waiting = asyncio.create_task(Indexing(api.db, Analyzer(), slow).embed("team-a"))
     await eventually(AsyncMock(side_effect=lambda: slow.embed.called))
 
@@ -129,5 +129,5 @@ async def test_an_embedder_that_finds_less_of_the_agents_own_questions_is_refuse
     assert await in_use(other, better) == "better"
     assert [*other.texts, *better.texts].count("box 7 is gone") == 2, "once by each"
     await store(api, "talker", ["box 8 is gone"])
-    better.embed = AsyncMock(side_effect=Unavailable("better"))  # type: ignore[method-assign]
+    better.embed = AsyncMock(side_effect=Unavailable("better"))
     assert await in_use(worse, better) == "worse", "the way back is always open"

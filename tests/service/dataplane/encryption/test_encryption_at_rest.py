@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -51,18 +50,18 @@ async def upload(api: Api, body: bytes, path: str = "/api/v1/artifacts") -> str:
     return sha256
 
 
-async def fetch(api: Api, path: str) -> Any:
+async def fetch(api: Api, path: str):
     return await api.client.get(path, headers={"x-learnloop-namespace": "team-a"})
 
 
-def spoken(identity: str, user: str | None = None, text: str = TEXT, **changes: Any) -> dict[str, Any]:
+def spoken(identity: str, user: str | None = None, text: str = TEXT, **changes) -> dict:
     """An episode of text that somebody had with the agent `helper`."""
     step = {"observation": text, "action": f"noted: {text}", "log_prob": -0.7, "reward": 1.0}
     last = {"last_observation": f"goodbye, {text}", "steps": [step, step]}
     return trajectory(identity, "helper", metadata={"user_id": user} if user else {}, **last, **changes)
 
 
-async def lived(api: Api, *episodes: dict[str, Any]) -> None:
+async def lived(api: Api, *episodes: dict) -> None:
     """Stored, rewarded and remembered."""
     await api.call("PUT", "/api/v1/rewards/policies/p/revisions/r1", json=POLICY)
     await api.call("PUT", "/api/v1/agents/helper", json={"reward_policy": "p", "reward_policy_revision": "r1"})
@@ -77,7 +76,7 @@ async def lived(api: Api, *episodes: dict[str, Any]) -> None:
     await eventually(done)
 
 
-async def read(api: Api, identity: str) -> dict[str, Any]:
+async def read(api: Api, identity: str) -> dict:
     """By every way on which steps are read."""
     paths = {
         "dataset": "/api/v1/experience/trajectories?agent=helper",

@@ -7,7 +7,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import nats as nats_client
 import pytest
@@ -44,7 +43,7 @@ async def wired(dsn: str, tmp_path: Path, nats: Nats) -> AsyncIterator[Api]:
         yield api
 
 
-def episode(identity: str, user: str | None, **changes: Any) -> dict[str, Any]:
+def episode(identity: str, user: str | None, **changes) -> dict:
     """One that `user` had with the agent `helper`."""
     return trajectory(identity, "helper", metadata={"user_id": user} if user else {}, **changes)
 
@@ -80,7 +79,7 @@ async def _traces(dsn: str, texts: list[str]) -> list[str]:
     return [row for row in rows if any(text in row for text in texts)]
 
 
-async def _in_streams(js: Any, text: bytes, *streams: str) -> list[bytes]:
+async def _in_streams(js, text: bytes, *streams: str) -> list[bytes]:
     messages = []
     for stream in streams or ("RL_TRAJECTORIES", "RL_REWARDS"):
         state = (await js.stream_info(stream)).state
@@ -94,12 +93,12 @@ async def _in_streams(js: Any, text: bytes, *streams: str) -> list[bytes]:
     return messages
 
 
-async def _settled(js: Any) -> bool:
+async def _settled(js) -> bool:
     info = await js.consumer_info("RL_TRAJECTORIES", "learnloop-store")
     return bool(info.num_pending == 0 and info.num_ack_pending == 0)
 
 
-async def _jetstream(nats: Nats) -> Any:
+async def _jetstream(nats: Nats):
     client = await nats_client.connect(nats.url, connect_timeout=20)
     return client.jetstream(timeout=START_SECONDS)
 
@@ -135,7 +134,7 @@ async def test_an_event_on_its_way_to_the_stream_is_waited_for_and_erased(wired:
     reached, go, bus = asyncio.Event(), asyncio.Event(), wired.bus
     publish = bus.publish_all
 
-    async def slow(events: Any) -> None:
+    async def slow(events) -> None:
         reached.set()
         await go.wait()
         await publish(events)

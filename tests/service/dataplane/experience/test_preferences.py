@@ -1,7 +1,6 @@
 """A preference is kept once, redacted and by pseudonym, read back in pages, and erased with the person."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from learnloop_api.wire.language import PreferencePage
 
@@ -11,7 +10,7 @@ AT = datetime(2026, 11, 1, tzinfo=UTC)
 PATH = "/api/v1/preferences"
 
 
-def preference(identity: str, agent: str = "speaker", **more: Any) -> dict[str, Any]:
+def preference(identity: str, agent: str = "speaker", **more) -> dict:
     return {
         "preference_id": identity,
         "agent": agent,
@@ -23,7 +22,7 @@ def preference(identity: str, agent: str = "speaker", **more: Any) -> dict[str, 
     }
 
 
-def sampled(session: str) -> dict[str, Any]:
+def sampled(session: str) -> dict:
     turn = {"turn_id": f"{session}-0", "session": session, "position": 0, "prompt_ids": [1], "sampled_ids": [2]}
     return {"turns": [{**turn, "log_probs": [-0.5], "policy_revision": "a", "at": AT.isoformat()}]}
 

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -27,7 +26,7 @@ async def _sql(db: Database, *statements: str) -> None:
             await connection.execute(statement)
 
 
-async def _weeks(api: Api, agent: str = "walker", **kwargs: Any) -> list[dict[str, Any]]:
+async def _weeks(api: Api, agent: str = "walker", **kwargs) -> list[dict]:
     return list((await api.call("GET", f"/api/v1/agents/{agent}/progress", **kwargs))["weeks"])
 
 
@@ -134,7 +133,7 @@ async def test_moves_of_a_rollout_that_no_episode_names_count_for_the_agent_of_i
     assert (week["episodes"], week["rollbacks"], week["false_rollbacks"]) == (0, 1, 0)
 
 
-def _ended(job: str, phase: str, **changes: Any) -> dict[str, Any]:
+def _ended(job: str, phase: str, **changes) -> dict:
     figures = {"episodes": 100, "iqm": 0.0, "ci_low": 0.0, "ci_high": 0.0}
     outcome = {
         "job": job,

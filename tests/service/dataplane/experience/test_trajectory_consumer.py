@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import nats as nats_client
@@ -25,7 +24,7 @@ async def api(dsn: str, tmp_path: Path, nats: Nats) -> AsyncIterator[Api]:
         yield started
 
 
-async def _publish(url: str, subject: str, *bodies: Any) -> None:
+async def _publish(url: str, subject: str, *bodies) -> None:
     client = await nats_client.connect(url, connect_timeout=20)
     js = client.jetstream(timeout=START_SECONDS)
     for body in bodies:
@@ -117,7 +116,7 @@ async def test_secrets_do_not_reach_the_tables(api: Api, nats: Nats, dsn: str) -
     body["steps"][0]["observation"] = {"page": "key sk-abcdefghijklmnop1234 and \u0000", "password": "hunter2"}
     await _publish(nats.url, f"{SUBJECT}.team-a.leaky", body)
 
-    async def row() -> Any:
+    async def row():
         async with superuser(dsn) as connection:
             return await connection.fetchrow(
                 "SELECT task, policy_revision, outcome_values::text, s.steps::text FROM trajectories t"
@@ -182,7 +181,7 @@ class Process:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
-    async def get(self, path: str) -> Any:
+    async def get(self, path: str):
         headers = {"x-learnloop-namespace": "team-a"}
         try:
             # No certificates to load: it is asked often.
@@ -222,7 +221,7 @@ async def test_killed_in_the_middle_nothing_is_lost_and_nothing_doubled(migrated
         await publish(total // 2, total)
         process.start()
 
-        async def complete() -> Any:
+        async def complete():
             stats = await process.get("/api/v1/agents/survivor/stats")
             return stats if stats and stats["rewarded"] >= total else None
 

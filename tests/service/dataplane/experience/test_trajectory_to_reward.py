@@ -1,7 +1,5 @@
 """From a trajectory to a reward, a memory and the figures the operator reads."""
 
-from typing import Any
-
 import pytest
 
 from ..conftest import POLICY, Api, eventually, trajectory
@@ -155,7 +153,7 @@ async def test_rewards_come_page_by_page_each_once(api: Api) -> None:
     for index in range(5):
         await api.call("POST", "/api/v1/trajectories", 202, json=trajectory(f"earned{index}", "earner"))
 
-    async def page(limit: int, after: str | None = None) -> Any:
+    async def page(limit: int, after: str | None = None):
         where = {"agent_id": "earner", "limit": limit, **({"after": after} if after else {})}
         return await api.call("GET", "/api/v1/rewards/history", params=where)
 

@@ -87,7 +87,7 @@ async def test_a_broker_that_is_killed_under_load_costs_nothing(dsn: str, tmp_pa
 
             async def whole_again() -> bool:
                 try:
-                    info = await api.bus.js.stream_info(TRAJECTORIES)  # type: ignore[union-attr]
+                    info = await api.bus.js.stream_info(TRAJECTORIES)
                 except (OSError, TimeoutError, nats.errors.Error):
                     return False
                 followers = (info.cluster.replicas if info.cluster else None) or []

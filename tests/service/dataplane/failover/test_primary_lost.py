@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -58,7 +57,7 @@ class Load:
         await eventually(lambda: len(self.taken) >= goal)
 
 
-async def all_are_there_once(server: Any, load: Load) -> None:
+async def all_are_there_once(server, load: Load) -> None:
     async def stored() -> bool:
         there = server.sql("SELECT trajectory_id FROM trajectories", "data").split()
         assert len(there) == len(set(there)), "twice"

@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ class BudgetRig:
         self.file = file
         self.budgets({})
 
-    def budgets(self, agents: dict[str, Any], namespace: str = "team-a") -> None:
+    def budgets(self, agents: dict, namespace: str = "team-a") -> None:
         self.text(json.dumps({"namespace": namespace, "agents": agents}))
 
     def text(self, text: str) -> None:
@@ -41,12 +40,12 @@ async def swift(dsn: str, tmp_path: Path, budget_file: BudgetRig) -> AsyncIterat
         yield started
 
 
-async def count(api: Api, agent: str, **more: Any) -> int:
+async def count(api: Api, agent: str, **more) -> int:
     left = await api.call("GET", f"/api/v1/memory/entries?agent_id={agent}&limit=500", **more)
     return len(left["memories"])
 
 
-async def down_to(api: Api, agent: str, memories: int) -> Any:
+async def down_to(api: Api, agent: str, memories: int):
     """The figures, as soon as the file was read and so many memories are left."""
 
     async def there() -> bool:

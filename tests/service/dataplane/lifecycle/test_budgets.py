@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,10 +26,10 @@ def path(agent: str) -> str:
     return f"/api/v1/agents/{agent}/memory-budget"
 
 
-async def used(api: Api, agent: str, memories: int) -> Any:
+async def used(api: Api, agent: str, memories: int):
     """The figures, as soon as so many memories are left."""
 
-    async def settled() -> Any:
+    async def settled():
         answer = await api.call("GET", path(agent))
         return answer if answer["memories"] == memories else None
 
@@ -67,11 +66,11 @@ async def test_half_of_the_memories_go_and_most_of_their_value_stays(swift: Api,
     assert (record["subject"], record["detail"]) == ("agent/hoarder", {"memories": 200})
 
 
-async def records(api: Api, action: str) -> list[Any]:
-    async def sealed() -> Any:
+async def records(api: Api, action: str) -> list:
+    async def sealed():
         return (await api.call("GET", f"/api/v1/audit/records?action={action}"))["records"]
 
-    entries: list[Any] = await eventually(sealed)
+    entries = await eventually(sealed)
     return entries
 
 
@@ -83,7 +82,7 @@ async def test_bytes_have_a_limit_of_their_own_and_what_is_pinned_stays(swift: A
     budget = await used(swift, "mixed", 24)
     await swift.call("PUT", path("mixed"), json={"bytes": budget["bytes"] // 2})
 
-    async def halved() -> Any:
+    async def halved():
         now = await swift.call("GET", path("mixed"))
         return now if now["bytes"] <= budget["bytes"] // 2 else None
 

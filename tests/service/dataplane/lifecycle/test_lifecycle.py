@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from typing import Any
 from uuid import UUID, uuid4
 
 from learnloop_dataplane.erasure.rows_and_retention import Retention
@@ -16,11 +15,11 @@ from ..recall.test_recall import ask, store
 BASE = "/api/v1/memory"
 
 
-async def texts(api: Api, agent: str, question: str = "x", **changes: Any) -> set[str]:
+async def texts(api: Api, agent: str, question: str = "x", **changes) -> set[str]:
     return {hit["content"]["text"] for hit in (await ask(api, agent, question, k=100, **changes))["memories"]}
 
 
-async def post(api: Api, path: str, status: int = 200, **body: Any) -> Any:
+async def post(api: Api, path: str, status: int = 200, **body):
     return await api.call("POST", f"{BASE}/{path}", status, json=body)
 
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,7 +34,7 @@ async def live(api: Api, agent: str, episodes: int, first: int = 0) -> None:
     await api.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
 
 
-async def passes(dsn: str, agent: str) -> list[Any]:
+async def passes(dsn: str, agent: str) -> list:
     """Their records in the audit trail, sealed or not."""
     async with superuser(dsn) as connection:
         rows = await connection.fetch(

@@ -4,7 +4,6 @@ import http.server
 import json
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 from unittest.mock import AsyncMock
 from uuid import uuid4
 
@@ -29,19 +28,19 @@ WHERE v.agent_id = $1 ORDER BY m.id
 NO_WORD = ["", "instruction preference", '{"kind": "instruction"}', "reset", "An instruction.", "statement" * 999]
 
 
-def sorts(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
+def sorts(handler: http.server.BaseHTTPRequestHandler, body) -> None:
     if len(body["messages"]) == 1:
         return chats("ok")(handler, body)
     text = json.loads(body["messages"][1]["content"])
     chats(' "Instruction".\n' if text == HINT else "statement")(handler, body)
 
 
-async def kinds(dsn: str, agent: str) -> list[tuple[Any, ...]]:
+async def kinds(dsn: str, agent: str) -> list[tuple]:
     async with superuser(dsn) as connection:
         return [tuple(row) for row in await connection.fetch(KINDS, agent)]
 
 
-async def read(dsn: str, agent: str) -> list[Any]:
+async def read(dsn: str, agent: str) -> list:
     async def done() -> bool:
         return all(row[3] for row in await kinds(dsn, agent))
 
@@ -75,7 +74,7 @@ async def test_a_model_gives_kinds_after_the_write_and_the_rules_do_while_it_han
 async def test_an_answer_of_another_form_changes_nothing(dsn, tmp_path, monkeypatch, answer):
     monkeypatch.setattr(model_kinds, "TRIED", timedelta(0))
 
-    def useless(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
+    def useless(handler: http.server.BaseHTTPRequestHandler, body) -> None:
         (answer if len(body["messages"]) > 1 else chats("ok"))(handler, body)
 
     agent = f"liar-{uuid4()}"
@@ -88,7 +87,7 @@ async def test_an_answer_of_another_form_changes_nothing(dsn, tmp_path, monkeypa
 async def test_texts_that_the_model_takes_another_time_keep_no_others_waiting(dsn: str, tmp_path: Path) -> None:
     texts = [f"{'costly' if number % 6 == 0 else 'cheap'} note {number}" for number in range(24)]
 
-    def throttles(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
+    def throttles(handler: http.server.BaseHTTPRequestHandler, body) -> None:
         (says(b"", 429) if "costly" in str(body) else sorts)(handler, body)
 
     with serving(throttles) as served:

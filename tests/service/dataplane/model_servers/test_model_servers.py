@@ -41,7 +41,7 @@ class Served:
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
-        self.requests: list[tuple[str, str | None, Any]] = []
+        self.requests = []
         self.url = ""
         self.over = threading.Event()
 
@@ -57,7 +57,7 @@ def serving(answer: Answer) -> Iterator[Served]:
             with suppress(BrokenPipeError, ConnectionResetError):  # the caller may have gone
                 served.answer(self, body)
 
-        def log_message(self, format: str, *arguments: Any) -> None:
+        def log_message(self, format: str, *arguments) -> None:
             pass
 
     class Server(http.server.ThreadingHTTPServer):
@@ -76,7 +76,7 @@ def serving(answer: Answer) -> Iterator[Served]:
 
 
 def says(content: bytes, status: int = 200, **headers: str) -> Answer:
-    def answer(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
+    def answer(handler: http.server.BaseHTTPRequestHandler, body) -> None:
         handler.send_response(status)
         for name, value in {"content-length": str(len(content)), **headers}.items():
             handler.send_header(name.replace("_", "-"), value)
@@ -86,7 +86,7 @@ def says(content: bytes, status: int = 200, **headers: str) -> Answer:
     return answer
 
 
-def embeds(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
+def embeds(handler: http.server.BaseHTTPRequestHandler, body) -> None:
     rows = [{"index": place, "embedding": [1.0, float(len(text))]} for place, text in enumerate(body["input"])]
     says(json.dumps({"data": rows}).encode())(handler, body)
 
@@ -95,7 +95,7 @@ def chats(content: str) -> Answer:
     return says(json.dumps({"choices": [{"message": {"role": "assistant", "content": content}}]}).encode())
 
 
-def drips(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
+def drips(handler: http.server.BaseHTTPRequestHandler, body) -> None:
     """A byte now and then: no single read takes long."""
     handler.send_response(200)
     handler.end_headers()
@@ -105,7 +105,7 @@ def drips(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
         time.sleep(0.05)
 
 
-def hangs(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
+def hangs(handler: http.server.BaseHTTPRequestHandler, body) -> None:
     time.sleep(10)
 
 
@@ -253,7 +253,7 @@ async def test_what_is_taken_of_an_answer_and_what_is_asked_in_one_pass_has_an_e
 
 @pytest.mark.parametrize("status", [413, 500])
 async def test_a_task_about_which_nothing_useful_is_said_takes_no_turn_from_others_and_no_server_from_anybody(status):
-    def answer(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
+    def answer(handler: http.server.BaseHTTPRequestHandler, body) -> None:
         if len(body["messages"]) == 1:
             return chats("ok")(handler, body)
         task = json.loads(body["messages"][1]["content"])["task"]

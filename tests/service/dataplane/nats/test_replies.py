@@ -2,7 +2,6 @@
 
 import json
 from contextlib import suppress
-from typing import Any
 
 import nats
 import nats.errors
@@ -196,7 +195,7 @@ async def test_a_flood_that_waits_for_no_answer_is_told_so_and_neighbours_are_ta
     monkeypatch.setattr("learnloop_dataplane.nats.relay.IN_HAND", 0)
     api, server = guarded
     red = await connected(server.url, cluster.token("red"), "red", [])
-    answer: Any = json.loads((await red.request(OWN, body("flood"), timeout=20)).data)
+    answer = json.loads((await red.request(OWN, body("flood"), timeout=20)).data)
     assert answer["error"]["code"] == 429
     assert "namespace red" in answer["error"]["description"]
     monkeypatch.undo()

@@ -7,7 +7,6 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import nats
 import nats.errors
@@ -28,7 +27,7 @@ NEW_SEED = base64.b64encode(bytes(range(32, 64))).decode()
 class Installation:
     """Three servers, the data plane's pods next to them, and a tenant that never stops publishing."""
 
-    def __init__(self, servers: NatsCluster, folder: Path, values: dict[str, Any], token: Callable[[], str]) -> None:
+    def __init__(self, servers: NatsCluster, folder: Path, values: dict, token: Callable[[], str]) -> None:
         self.servers, self._folder, self._values, self._token = servers, folder, values, token
         self.name, self.sent = folder.name, list[str]()
         self._pod, self._plane = AsyncExitStack(), list[Api]()

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import nats as nats_client
@@ -28,7 +27,7 @@ async def full(dsn: str, nats: Nats, tmp_path: Path) -> AsyncIterator[Api]:
         yield api
 
 
-def large(identity: str, agent: str = "walker") -> dict[str, Any]:
+def large(identity: str, agent: str = "walker") -> dict:
     step = {"observation": [0.125] * 64, "action": 1, "log_prob": -0.7, "reward": 1.0}
     return trajectory(identity, agent, steps=[step] * 80)
 
@@ -77,7 +76,7 @@ async def test_a_full_stream_loses_nothing_lets_others_publish_and_recovers_by_i
         taken = await flood(full, "flood")
         assert len(taken) > 20
 
-        async def state() -> Any:
+        async def state():
             return (await full.call("GET", "/readyz"))["degraded"].get("streams")
 
         assert f"{TRAJECTORIES}: {len(taken)} unread messages" in await eventually(state)

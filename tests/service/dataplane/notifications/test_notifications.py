@@ -12,7 +12,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from os import getpid
 from pathlib import Path
-from typing import Any
 
 from learnloop_api import events, names
 from learnloop_dataplane.notifications import outbox, reports
@@ -25,7 +24,7 @@ DEPLOYED = events.EVENTS[names.SUBJECT_MODEL_DEPLOYED][1]
 STATUS = events.EVENTS[names.SUBJECT_TRAINING_STATUS][1]
 
 
-def webhook(directory: Path, recorder: Recorder, **more: Any) -> dict[str, Any]:
+def webhook(directory: Path, recorder: Recorder, **more) -> dict:
     """The settings of a webhook on this machine."""
     (directory / "webhook-key").write_text("a-key")
     setting = {"url": f"{recorder.url}/ops", **more}
@@ -73,7 +72,7 @@ async def test_an_approval_is_escalated_unless_it_is_answered(migrated: Callable
         "otherwise": "roll_back",
     }
 
-    def posted(kind: str) -> list[Any]:
+    def posted(kind: str) -> list:
         events = map(json.loads, recorder.bodies("/ops"))
         return [event for event in events if event["type"] == f"dev.learnloop.{kind}"]
 

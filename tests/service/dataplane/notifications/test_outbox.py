@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from os import getpid
-from typing import Any
 
 import pytest
 
@@ -20,10 +19,10 @@ HOUR = 3600.0
 class Sender:
     """Stands for the receiver: `does` decides what happens to each message."""
 
-    def __init__(self, does: Callable[[dict[str, Any]], Any]) -> None:
+    def __init__(self, does: Callable) -> None:
         self.does, self.sent = does, list[str]()
 
-    async def send(self, event: Any) -> None:
+    async def send(self, event) -> None:
         self.sent.append(event["id"])
         outcome = self.does(event)
         if outcome is not None:
@@ -32,19 +31,19 @@ class Sender:
     async def close(self) -> None: ...
 
 
-def notifications(db: Any, does: Callable[[dict[str, Any]], Any]) -> tuple[Notifications, Sender]:
+def notifications(db, does: Callable) -> tuple[Notifications, Sender]:
     made = Notifications(db, Webhook(url="https://hooks.example.org"), "/none", Metrics())
-    made._sender = Sender(does)  # type: ignore[assignment]
-    return made, made._sender  # type: ignore[return-value]
+    made._sender = Sender(does)
+    return made, made._sender
 
 
-async def rows(db: Any) -> dict[str, dict[str, Any]]:
+async def rows(db) -> dict[str, dict]:
     query = "SELECT *, next_at - now() AS pause, created_at - now() AS late FROM notifications"
     async with db.tenant("team-a") as connection:
         return {row["message_id"]: dict(row) for row in await connection.fetch(query)}
 
 
-async def put(made: Notifications, db: Any, identity: str, event: str = "model.deployed", after: float = 0.0) -> None:
+async def put(made: Notifications, db, identity: str, event: str = "model.deployed", after: float = 0.0) -> None:
     async with db.tenant("team-a") as connection:
         payload = json.dumps({"model_deployment": "walker"}).encode()
         await made.write(connection, "team-a", event, identity, payload, after=after)
@@ -53,7 +52,7 @@ async def put(made: Notifications, db: Any, identity: str, event: str = "model.d
 async def test_a_message_that_cannot_be_told_keeps_no_other_one_back_and_says_why(migrated, tmp_path, monkeypatch):
     monkeypatch.setattr(outbox, "FIRST_PAUSE", HOUR / 2)
 
-    def does(event: dict[str, Any]) -> None:
+    def does(event: dict) -> None:
         if event["id"] == "bad":
             raise KeyError("verdict")
         if event["id"] == "busy":

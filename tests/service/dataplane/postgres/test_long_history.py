@@ -71,11 +71,11 @@ BOTH = (BUSY, QUIET)
 Query = tuple[str, dict[str, Any]]
 
 
-def get(path: str, **query: Any) -> Query:
+def get(path: str, **query) -> Query:
     return path, {"params": query}
 
 
-def send(path: str, **body: Any) -> Query:
+def send(path: str, **body) -> Query:
     return path, {"json": body}
 
 

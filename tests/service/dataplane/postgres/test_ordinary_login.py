@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
@@ -25,7 +24,7 @@ WHERE p.proname IN ('note_change', 'refuse_change') AND r.rolname <> $1
 
 
 @pytest.fixture
-def login(postgres: Any) -> str:
+def login(postgres) -> str:
     return f"data_{os.getpid()}"
 
 
@@ -49,7 +48,7 @@ async def works(dsn: str, folder: Path, before: set[str]) -> None:
             assert await connection.fetchval("SELECT count(*) FROM trajectories") == 0
 
 
-async def test_a_new_database_is_the_logins_own_and_nothing_else_is(postgres: Any, login: str, tmp_path: Path) -> None:
+async def test_a_new_database_is_the_logins_own_and_nothing_else_is(postgres, login: str, tmp_path: Path) -> None:
     admin = new_database(postgres, f"ordinary_{os.getpid()}")
     dsn = admin.replace("postgres:@", f"{login}:secret-1@")
     for _ in range(2):
@@ -86,7 +85,7 @@ async def test_a_database_in_use_by_the_administrator_is_handed_over_with_its_ro
         assert await connection.fetch(STRANGERS, login) == []
 
 
-async def test_one_login_is_not_both(postgres: Any) -> None:
+async def test_one_login_is_not_both(postgres) -> None:
     admin = new_database(postgres, f"both_{os.getpid()}")
     with pytest.raises(ValueError, match="administrator's login"):
         await prepare(admin, admin)

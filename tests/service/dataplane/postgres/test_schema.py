@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from typing import Any
 
 import pytest
 from alembic.script import ScriptDirectory
@@ -17,14 +16,14 @@ def test_the_service_knows_the_newest_migration() -> None:
     assert ScriptDirectory.from_config(alembic_config()).get_current_head() == HEAD
 
 
-async def test_processes_that_start_together_migrate_once(postgres: Any) -> None:
+async def test_processes_that_start_together_migrate_once(postgres) -> None:
     dsn = new_database(postgres, f"together_{os.getpid()}")
     await asyncio.gather(*(migrate(dsn) for _ in range(3)))
     async with superuser(dsn) as connection:
         assert await connection.fetchval("SELECT count(*) FROM alembic_version") == 1
 
 
-async def test_a_version_before_that_of_the_database_says_so_and_changes_nothing(postgres: Any) -> None:
+async def test_a_version_before_that_of_the_database_says_so_and_changes_nothing(postgres) -> None:
     dsn = new_database(postgres, f"newer_{os.getpid()}")
     await migrate(dsn)
     async with superuser(dsn) as connection:
@@ -37,7 +36,7 @@ async def test_a_version_before_that_of_the_database_says_so_and_changes_nothing
     await db.close()
 
 
-async def test_a_database_that_comes_late_is_waited_for(postgres: Any) -> None:
+async def test_a_database_that_comes_late_is_waited_for(postgres) -> None:
     name = f"late_{os.getpid()}"
     db = Database(str(postgres.get_uri(name)))
     db.start()
@@ -49,7 +48,7 @@ async def test_a_database_that_comes_late_is_waited_for(postgres: Any) -> None:
     await db.close()
 
 
-async def test_a_login_above_the_rules_is_refused(postgres: Any) -> None:
+async def test_a_login_above_the_rules_is_refused(postgres) -> None:
     dsn = new_database(postgres, f"above_{os.getpid()}")
     await migrate(dsn)
     async with superuser(dsn) as connection:
@@ -63,7 +62,7 @@ async def test_a_login_above_the_rules_is_refused(postgres: Any) -> None:
     await db.close()
 
 
-async def test_an_ordinary_owner_without_createrole_is_bound_by_the_policies(postgres: Any) -> None:
+async def test_an_ordinary_owner_without_createrole_is_bound_by_the_policies(postgres) -> None:
     name = f"plain_{os.getpid()}"
     dsn = new_database(postgres, name)
     async with superuser(dsn) as connection:
@@ -82,7 +81,7 @@ async def test_an_ordinary_owner_without_createrole_is_bound_by_the_policies(pos
 
 
 @pytest.mark.parametrize("killed", [1, 2])
-async def test_connections_cut_by_the_server_are_replaced(postgres: Any, killed: int) -> None:
+async def test_connections_cut_by_the_server_are_replaced(postgres, killed: int) -> None:
     dsn = new_database(postgres, f"cut_{killed}_{os.getpid()}")
     db = Database(dsn, pool_size=2)
     db.start()

@@ -1,7 +1,6 @@
 """Memories that name a person go with that person."""
 
 import asyncio
-from typing import Any
 
 import orjson
 
@@ -11,7 +10,7 @@ from learnloop_dataplane.stems import Analyzer
 from ..conftest import Api, superuser, trajectory
 
 
-def memory(text: str, user: str | None, agent: str = "guide") -> dict[str, Any]:
+def memory(text: str, user: str | None, agent: str = "guide") -> dict:
     body = {"agent_id": agent, "memory_type": "semantic", "content": {"text": text}}
     return body if user is None else body | {"user_id": user}
 
@@ -22,7 +21,7 @@ async def texts(api: Api, namespace: str) -> set[str]:
 
 
 async def test_an_opt_out_deletes_what_is_about_the_person_and_nothing_more_is_stored(api: Api, dsn: str) -> None:
-    async def store(text: str, user: str | None, status: int = 201) -> Any:
+    async def store(text: str, user: str | None, status: int = 201):
         return await api.call("POST", "/api/v1/memory/store", status, namespace="people", json=memory(text, user))
 
     await store("likes window seats", "anna")
@@ -55,7 +54,7 @@ async def test_an_erasure_reaches_copies_and_no_other_namespace(api: Api) -> Non
 
 
 async def test_an_export_says_whom_a_memory_is_about_and_an_import_honours_their_opt_out(api: Api) -> None:
-    async def call(method: str, path: str, status: int = 200, **body: Any) -> Any:
+    async def call(method: str, path: str, status: int = 200, **body):
         return await api.call(method, path, status, namespace="moves", **body)
 
     for text, user in (("likes tea", "anna"), ("likes rum", "ben"), ("opens at nine", None)):
@@ -86,14 +85,14 @@ async def test_what_was_made_of_an_episode_is_exported_with_the_person_of_the_ep
 
 
 async def test_what_was_distilled_from_a_persons_episodes_is_in_their_export_and_goes_with_them(api: Api) -> None:
-    async def call(method: str, path: str, status: int = 200, **options: Any) -> Any:
+    async def call(method: str, path: str, status: int = 200, **options):
         return await api.call(method, path, status, namespace="access", **options)
 
-    async def lines(agent: str = "guide", **query: str) -> list[dict[str, Any]]:
+    async def lines(agent: str = "guide", **query: str) -> list[dict]:
         memories = await call("GET", "/api/v1/memory/export", params={"agent_id": agent, **query})
         return [orjson.loads(line) for line in memories.text.splitlines()]
 
-    def contents(memories: list[dict[str, Any]]) -> list[str]:
+    def contents(memories: list[dict]) -> list[str]:
         return sorted(line["content"]["text"] for line in memories)
 
     fields = {"agent_id": "guide", "memory_type": "episodic"}

@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import nats as nats_client
 
@@ -21,12 +20,12 @@ POLICY = {
 }
 
 
-async def _opinion(api: Api, trajectory_id: str, user: str, **what: Any) -> bool:
+async def _opinion(api: Api, trajectory_id: str, user: str, **what) -> bool:
     body = {"trajectory_id": trajectory_id, "user_id": user, **what}
     return bool((await api.call("POST", "/api/v1/feedback", json=body))["stored"])
 
 
-async def _reward(api: Api, agent: str, trajectory_id: str) -> Any:
+async def _reward(api: Api, agent: str, trajectory_id: str):
     reward = (await api.call("GET", f"/api/v1/rewards/history?agent_id={agent}"))["rewards"]
     return next((item for item in reward if item["trajectory_id"] == trajectory_id), None)
 
@@ -125,12 +124,12 @@ async def test_an_opt_out_reaches_a_person_whose_id_is_an_address_too(api: Api) 
             assert answer["stored"] is stored, sent["metadata"]
 
 
-async def _settled(js: Any) -> bool:
+async def _settled(js) -> bool:
     info = await js.consumer_info("RL_TRAJECTORIES", "learnloop-store")
     return info.num_pending == 0 and info.num_ack_pending == 0
 
 
-async def _messages(js: Any, stream: str) -> Any:
+async def _messages(js, stream: str):
     state = (await js.stream_info(stream)).state
     for sequence in range(max(1, state.first_seq), state.last_seq + 1):
         try:

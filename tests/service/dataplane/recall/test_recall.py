@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -18,14 +17,12 @@ def invented(n: int, seed: int) -> list[str]:
     return [f"{' '.join(rng.choice(PLACES, 3))} {' '.join(rng.choice(THINGS, 3))} {index}" for index in range(n)]
 
 
-async def store(api: Api, agent: str, texts: list[str], **changes: Any) -> list[str]:
+async def store(api: Api, agent: str, texts: list[str], **changes) -> list[str]:
     memories = [{"agent_id": agent, "memory_type": "semantic", "content": {"text": text}} | changes for text in texts]
     return (await api.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories}))["ids"]
 
 
-async def ask(
-    api: Api, agent: str, context: str | dict[str, Any], namespace: str = "team-a", **changes: Any
-) -> dict[str, Any]:
+async def ask(api: Api, agent: str, context: str | dict, namespace: str = "team-a", **changes) -> dict:
     body = {"agent_id": agent, "context": context} | changes
     return await api.call("POST", "/api/v1/memory/retrieve", namespace=namespace, json=body)
 

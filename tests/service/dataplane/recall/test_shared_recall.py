@@ -1,7 +1,6 @@
 """Recall over a group or a namespace: one ranking for all agents, and nothing of any other namespace."""
 
 import json
-from typing import Any
 
 from learnloop_dataplane.recall import memory_groups, recall
 
@@ -13,13 +12,13 @@ async def join(api: Api, agent: str, group: str | None, namespace: str = "team-a
     await api.call("PUT", f"/api/v1/agents/{agent}", namespace=namespace, json={"memory_group": group})
 
 
-async def refused(api: Api, agent: str, **changes: Any) -> str:
+async def refused(api: Api, agent: str, **changes) -> str:
     body = {"agent_id": agent, "context": "violin"} | changes
     answer = await api.call("POST", "/api/v1/memory/retrieve", 422, json=body)
     return json.dumps(answer)
 
 
-def hits(answer: dict[str, Any]) -> list[tuple[str, str]]:
+def hits(answer: dict) -> list[tuple[str, str]]:
     return [(memory["agent_id"], memory["content"]["text"]) for memory in answer["memories"]]
 
 

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -44,15 +43,15 @@ async def age(dsn: str, table: str, namespace: str, days: int) -> None:
         )
 
 
-async def tell(api: Api, namespace: str, *used: str, jobs: tuple[str, ...] = ()) -> Any:
+async def tell(api: Api, namespace: str, *used: str, jobs: tuple[str, ...] = ()):
     body = {"sha256": list(used), "jobs": list(jobs)}
     return await api.call("PUT", "/api/v1/artifacts/in-use", json=body, namespace=namespace)
 
 
-async def on_record(api: Api, namespace: str, action: str) -> Any:
+async def on_record(api: Api, namespace: str, action: str):
     """Subject and detail of the records of this action, once there are any."""
 
-    async def sealed() -> Any:
+    async def sealed():
         records = await api.call("GET", f"/api/v1/audit/records?action={action}", namespace=namespace)
         return [(record["subject"], record["detail"]) for record in records["records"]]
 

@@ -1,7 +1,5 @@
 """People's decisions about rollouts and orders to train go into the audit chain, once each."""
 
-from typing import Any
-
 import pytest
 
 from ..conftest import eventually
@@ -41,7 +39,7 @@ async def test_it_is_in_the_chain_once_however_often_it_is_told(api, path, body,
     assert (await api.call("PUT", path, json=body)) == {"new": True}
     assert (await api.call("PUT", path, json=body)) == {"new": False}
 
-    async def sealed() -> list[dict[str, Any]] | None:
+    async def sealed() -> list[dict] | None:
         return (await api.call("GET", "/api/v1/audit/records", params={"action": action}))["records"] or None
 
     (record,) = await eventually(sealed, 60.0)

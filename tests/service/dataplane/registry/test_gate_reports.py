@@ -2,7 +2,6 @@
 
 import json
 from hashlib import sha256
-from typing import Any
 
 from ..conftest import Api, eventually
 
@@ -25,7 +24,7 @@ JUDGED = {
 }
 
 
-async def hand_in(api: Api, job: str, content: bytes, status: int = 201) -> Any:
+async def hand_in(api: Api, job: str, content: bytes, status: int = 201):
     headers = {"x-learnloop-sha256": sha256(content).hexdigest()}
     return await api.call("PUT", f"{PATH}/{job}/report", status, content=content, headers=headers)
 
@@ -62,7 +61,7 @@ async def test_how_the_gates_ended_is_in_the_audit_chain_once(api: Api) -> None:
     again = {**JUDGED, "started_at": "2026-01-02T00:00:00Z", "passed": True}
     assert (await api.call("PUT", path, json=again))["new"] is True
 
-    async def sealed() -> Any:
+    async def sealed():
         records = (await api.call("GET", "/api/v1/audit/records?action=gates.judged"))["records"]
         return records if len(records) == 2 else None
 

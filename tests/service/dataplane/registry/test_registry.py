@@ -7,7 +7,6 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +27,7 @@ def _head(body: bytes, **more: str) -> dict[str, str]:
     return {"x-learnloop-sha256": _sha(body), **more}
 
 
-async def _put(api: Api, body: bytes, status: int = 201, **kwargs: Any) -> Any:
+async def _put(api: Api, body: bytes, status: int = 201, **kwargs):
     return await api.call("PUT", "/api/v1/artifacts", status, content=body, headers=_head(body), **kwargs)
 
 
@@ -68,7 +67,7 @@ async def test_a_process_that_is_killed_during_an_upload_leaves_nothing_on_its_d
 async def test_what_is_too_large_is_refused_with_the_limit(dsn: str, tmp_path: Path) -> None:
     async with running(**settings(dsn, tmp_path, max_artifact_bytes=1000, max_body_bytes=2000)) as api:
 
-        async def endless() -> Any:
+        async def endless():
             for _ in range(50):
                 yield b"x" * 100
 
@@ -115,7 +114,7 @@ async def test_a_checkpoint_says_of_whom_it_is_and_how_good_it_was(api: Api) -> 
     }
 
 
-def _beat(**changes: Any) -> dict[str, Any]:
+def _beat(**changes) -> dict:
     return {
         "job": "runner", "attempt": 0, "phase": "training", "step": 10, "total_steps": 100, "world_size": 2,
         "steps_per_second": 50.0, "at": "2026-01-31T12:00:00Z",
@@ -157,7 +156,7 @@ async def test_a_proof_never_changes(api: Api) -> None:
     assert (await api.call("GET", "/api/v1/training/runs/proof"))["proof"]["seed"] == 1
 
 
-async def test_the_same_registry_on_s3(dsn: str, tmp_path: Path, s3: Any) -> None:
+async def test_the_same_registry_on_s3(dsn: str, tmp_path: Path, s3) -> None:
     async with running(**settings(dsn, tmp_path, artifacts="s3://models/learnloop")) as api:
         body = os.urandom(6 * 2**20)
         await _put(api, body, namespace="cloud")
@@ -179,7 +178,7 @@ async def test_a_checkpoint_that_was_begun_before_a_training_job_waited_for_the_
     """Knowing a job's name must not let a caller plant its gang's checkpoint: by bytes that are sent slowly."""
     jobs: set[str] = set()
 
-    async def request(_: KubeApi, method: str, path: str, **__: Any) -> Any:
+    async def request(_: KubeApi, method: str, path: str, **__):
         if path.rpartition("/")[2] in jobs:
             return {"metadata": {"uid": "job-1", "name": "soon"}}
         raise ApiServerRefused(404, "not found", field=None)

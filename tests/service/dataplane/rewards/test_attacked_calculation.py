@@ -2,7 +2,6 @@
 
 import json
 import time
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ SECONDS = 5.0
 STEP = {"action": 1, "reward": 0.0, "observation": [0.0, 1.0]}
 
 
-def body(**result: Any) -> bytes:
+def body(**result) -> bytes:
     return json.dumps({"result": result}).encode()
 
 

@@ -1,7 +1,6 @@
 """A policy tried on the logged history: rank correlation, who gains, who loses, and nothing of other tenants."""
 
 import asyncio
-from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +51,7 @@ async def _log(api: Api, namespace: str, agents: dict[str, list[tuple[float, boo
         await api.call("PUT", f"/api/v1/agents/{agent}", namespace=namespace, json=body)
         for index, (value, success) in enumerate(episodes):
             outcome = {"status": "completed", "episode_return": value, "success": success}
-            changes: dict[str, Any] = {"outcome": outcome, "task": f"task of {agent}"}
+            changes = {"outcome": outcome, "task": f"task of {agent}"}
             item = trajectory(f"{agent}-{index}", agent, **changes)
             await api.call("POST", "/api/v1/trajectories", 202, namespace=namespace, json=item)
 

@@ -1,7 +1,5 @@
 """An agent that helped another one learns from its own part of the task's reward, once."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
@@ -15,14 +13,14 @@ STEPS = {"components": [{"name": "steps", "type": "base", "weight": 1}], "normal
 WITHOUT = [{"agent": "lead", "without": 0.0}, {"agent": "helper", "without": 0.75}]
 
 
-async def use(api: Api, agent: str, spec: dict[str, Any], namespace: str = "team-a") -> None:
+async def use(api: Api, agent: str, spec: dict, namespace: str = "team-a") -> None:
     path = f"/api/v1/rewards/policies/{agent}/revisions/r1"
     await api.call("PUT", path, json=spec, namespace=namespace)
     body = {"reward_policy": agent, "reward_policy_revision": "r1"}
     await api.call("PUT", f"/api/v1/agents/{agent}", json=body, namespace=namespace)
 
 
-async def play(api: Api, identity: str, agent: str, joint: str = "", namespace: str = "team-a", **changes: Any) -> None:
+async def play(api: Api, identity: str, agent: str, joint: str = "", namespace: str = "team-a", **changes) -> None:
     labels = {"metadata": {"joint_task": joint}} if joint else {}
     body = trajectory(identity, agent, **labels, **changes)
     await api.call("POST", "/api/v1/trajectories", 202, json=body, namespace=namespace)
@@ -38,10 +36,10 @@ async def shared(api: Api, agent: str, identity: str, namespace: str = "team-a")
         one = (await read(api, agent, namespace))[identity]
         return one if (one.credited_by_others, one.credited_to_others) != (None, None) else None
 
-    return await eventually(episode)  # type: ignore[no-any-return]
+    return await eventually(episode)
 
 
-def earns(spec: dict[str, Any], episode: LoggedEpisode, *, played: bool = False) -> float:
+def earns(spec: dict, episode: LoggedEpisode, *, played: bool = False) -> float:
     return sum(step_rewards(RewardPolicySpec.model_validate(spec), played=played)(episode))
 
 
@@ -145,7 +143,7 @@ async def test_what_others_would_have_got_is_put_on_the_scale_of_the_stored_rewa
     agents = [{"agent": "scaled", "without": 1.0}, {"agent": "mate", "without": 0.0}]
     await play(api, "scale-won", "scaled", outcome=won, result={"agents": agents})
 
-    async def divided() -> list[dict[str, Any]] | None:
+    async def divided() -> list[dict] | None:
         answer = await api.call("GET", "/api/v1/rewards/credits", params={"agent_id": "mate"})
         return list(answer["credits"]) or None
 

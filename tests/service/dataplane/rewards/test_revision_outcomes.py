@@ -1,7 +1,5 @@
 """The earnings of each revision's episodes, counted by the data plane."""
 
-from typing import Any
-
 import pytest
 
 from ..conftest import Api, eventually, trajectory
@@ -13,13 +11,13 @@ SPEC = {
 }
 
 
-async def _outcomes(api: Api, namespace: str = "team-a", **query: Any) -> dict[str, dict[str, Any]]:
+async def _outcomes(api: Api, namespace: str = "team-a", **query) -> dict[str, dict]:
     parameters = {"seconds": 3600, "revision": ["aaaa", "bbbb"], **query}
     body = await api.call("GET", "/api/v1/models/walk/outcomes", namespace=namespace, params=parameters)
     return {item.pop("revision"): item for item in body["revisions"]}
 
 
-async def _play(api: Api, identity: str, revision: str, value: float, **outcome: Any) -> None:
+async def _play(api: Api, identity: str, revision: str, value: float, **outcome) -> None:
     body = trajectory(identity, "walker", value, model_deployment="walk", policy_revision=revision)
     body["outcome"] |= outcome
     await api.call("POST", "/api/v1/trajectories", 202, json=body)
@@ -37,7 +35,7 @@ async def test_raw_rewards_and_opinions_are_counted_for_each_revision(api: Api) 
         feedback = {"trajectory_id": trajectory_id, "user_id": person, "stars": stars}
         await api.call("POST", "/api/v1/feedback", json=feedback)
 
-    async def all_rewarded() -> dict[str, dict[str, Any]] | None:
+    async def all_rewarded() -> dict[str, dict] | None:
         outcomes = await _outcomes(api)
         return outcomes if [outcomes[key]["rewarded"] for key in ("aaaa", "bbbb")] == [2, 2] else None
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import astuple
-from typing import Any
 
 import pytest
 
@@ -58,7 +57,7 @@ async def _arrive(db: Database, agent: str, *returns: float) -> Weigher:
     return Weigher(agent, agent, "r1")
 
 
-def _json(body: dict[str, Any]) -> bytes:
+def _json(body: dict) -> bytes:
     return Trajectory.model_validate(body).model_dump_json().encode()
 
 
@@ -75,7 +74,7 @@ async def _counts(dsn: str, agent: str) -> tuple[int, int, int, int]:
     return tuple(row)
 
 
-async def _read(db: Database, whose: Weigher) -> tuple[Any, ...]:
+async def _read(db: Database, whose: Weigher) -> tuple:
     """The data of a pass before it writes: statistics before and after, and the rewards."""
     policy = await Policies(db, untold).get(SPACE, whose.policy, whose.revision)
     assert policy is not None
@@ -137,7 +136,7 @@ async def test_a_reward_is_read_and_written_in_a_round_trip_each(db, dsn, monkey
     await _arrive(db, "quick", 1.0, 2.0)
     real = db.fetch_as
 
-    async def counted(namespace: str, statement: str, *arguments: Any) -> list[Any]:
+    async def counted(namespace: str, statement: str, *arguments) -> list:
         trips.append(statement)
         return await real(namespace, statement, *arguments)
 
@@ -164,13 +163,13 @@ async def test_a_backlog_is_written_by_key_also_where_statistics_know_of_none(db
     assert ways <= {"trajectories_pkey", "Seq Scan"}  # the table is a few pages, which are read in one go
 
 
-def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _nodes(plan: dict) -> Iterator[dict]:
     yield plan
     for child in plan.get("Plans", []):
         yield from _nodes(child)
 
 
-def _read_by(node: dict[str, Any], table: str) -> str | None:
+def _read_by(node: dict, table: str) -> str | None:
     """The index a part of a plan reads a table by, or what it does instead; None for parts that do not read it."""
     if node.get("Relation Name") != table or node["Node Type"] == "ModifyTable":
         return None

@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -23,19 +22,19 @@ FORM = {
 SPEC = {"components": [ANSWER, FORM], "normalisation": {"method": "none"}}
 
 
-async def _use(api: Api, agent: str, spec: dict[str, Any], revision: str = "r1") -> None:
+async def _use(api: Api, agent: str, spec: dict, revision: str = "r1") -> None:
     await api.call("PUT", f"/api/v1/rewards/policies/{agent}/revisions/{revision}", json=spec)
     body = {"reward_policy": agent, "reward_policy_revision": revision}
     await api.call("PUT", f"/api/v1/agents/{agent}", json=body)
 
 
-async def _play(api: Api, identity: str, agent: str, **result: Any) -> None:
+async def _play(api: Api, identity: str, agent: str, **result) -> None:
     body = trajectory(identity, agent) | {"result": result}
     await api.call("POST", "/api/v1/trajectories", 202, json=body)
 
 
-async def _rewards(api: Api, agent: str, count: int, **query: Any) -> list[dict[str, Any]]:
-    async def check() -> list[dict[str, Any]] | None:
+async def _rewards(api: Api, agent: str, count: int, **query) -> list[dict]:
+    async def check() -> list[dict] | None:
         answer = await api.call("GET", "/api/v1/rewards/history", params={"agent_id": agent, **query})
         return list(answer["rewards"][::-1]) if len(answer["rewards"]) == count else None
 
@@ -122,7 +121,7 @@ async def test_the_parts_of_a_stored_task_add_up_and_each_agent_finds_its_own(ap
     agents = [{"agent": "boss", "without": 0.0}, {"agent": "aide", "without": 0.5}]
     await _play(api, "team-1", "boss", output="42", expected="42", agents=agents)
 
-    async def divided() -> dict[str, Any] | None:
+    async def divided() -> dict | None:
         answer = await api.call("GET", "/api/v1/rewards/credits", params={"agent_id": "aide"})
         return dict(answer["credits"][0]) if answer["credits"] else None
 
@@ -158,9 +157,7 @@ async def judge(verdicts: list[str]) -> AsyncIterator[str]:
 
 
 async def test_a_judge_that_does_not_answer_holds_a_reward_back_and_at_last_is_given_up(dsn, tmp_path):
-    spec: dict[str, Any] = {
-        "components": [{"name": "j", "type": "evaluator", "weight": 1, "evaluator": {"type": "judge"}}]
-    }
+    spec = {"components": [{"name": "j", "type": "evaluator", "weight": 1, "evaluator": {"type": "judge"}}]}
     spec |= {"normalisation": {"method": "none"}}
     async with (
         judge(['{"winner": "A"}', '{"winner": "A"}']) as url,

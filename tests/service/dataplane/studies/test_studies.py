@@ -3,7 +3,6 @@
 import asyncio
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import asyncpg
 
@@ -17,7 +16,7 @@ SPACE = [
 ]
 
 
-def order(job: str, **changes: Any) -> dict[str, Any]:
+def order(job: str, **changes) -> dict:
     base = {
         "job": job,
         "owner": "uid-1",
@@ -37,21 +36,21 @@ class Study:
     def __init__(self, api: Api, job: str) -> None:
         self.api, self.path, self.job = api, f"/api/v1/training/studies/{job}", job
 
-    async def begin(self, status: int = 200, **changes: Any) -> Any:
+    async def begin(self, status: int = 200, **changes):
         return await self.api.call("PUT", self.path, status, json=order(self.job, **changes))
 
-    async def trial(self, number: int, status: int = 200) -> Any:
+    async def trial(self, number: int, status: int = 200):
         return await self.api.call("PUT", f"{self.path}/trials/{number}", status)
 
-    async def progress(self, number: int, rung: int, value: float) -> Any:
+    async def progress(self, number: int, rung: int, value: float):
         report = {"rung": rung, "value": value}
         return await self.api.call("PUT", f"{self.path}/trials/{number}/progress", 200, json=report)
 
-    async def end(self, number: int, state: str, value: float | None = None, status: int = 200) -> Any:
+    async def end(self, number: int, state: str, value: float | None = None, status: int = 200):
         report = {"state": state, "value": value}
         return await self.api.call("PUT", f"{self.path}/trials/{number}/result", status, json=report)
 
-    async def state(self, status: int = 200, **kwargs: Any) -> Any:
+    async def state(self, status: int = 200, **kwargs):
         return await self.api.call("GET", self.path, status, **kwargs)
 
 

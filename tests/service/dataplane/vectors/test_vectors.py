@@ -5,7 +5,6 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import combinations_with_replacement
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -37,7 +36,7 @@ def dsn(migrated: Callable[[str], str], request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=["pgvector", "weaviate"])
 async def api(request: pytest.FixtureRequest, dsn: str, tmp_path: Path) -> AsyncIterator[Api]:
-    more: dict[str, Any] = {"embedder": f"onnx://{model(tmp_path / 'model')}", "exact_up_to": 20}
+    more = {"embedder": f"onnx://{model(tmp_path / 'model')}", "exact_up_to": 20}
     if request.param == "weaviate":
         server: Weaviate = request.getfixturevalue("weaviate")
         more |= {"weaviate_url": server.url, "weaviate_grpc": server.grpc, "weaviate_key": KEY}

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import clickhouse_connect
 import pytest
@@ -40,8 +39,8 @@ def engine(server: ClickHouseServer) -> str:
     return server.dsn
 
 
-def row(trajectory_id: str, **other: Any) -> tuple[Any, ...]:
-    values: dict[str, Any] = dict.fromkeys(COLUMNS, "") | {
+def row(trajectory_id: str, **other) -> tuple:
+    values = dict.fromkeys(COLUMNS, "") | {
         "namespace": "team-a",
         "trajectory_id": trajectory_id,
         "seq": 1,
@@ -148,11 +147,11 @@ async def test_a_wrong_password_is_unavailable_and_not_an_empty_warehouse(engine
     await warehouse.close()
 
 
-def with_warehouse(dsn: str, directory: Path, engine: str, **changes: Any) -> dict[str, Any]:
+def with_warehouse(dsn: str, directory: Path, engine: str, **changes) -> dict:
     return settings(dsn, directory, warehouse=engine, **changes)
 
 
-async def stored(api: Api, identity: str, agent: str, namespace: str, **changes: Any) -> None:
+async def stored(api: Api, identity: str, agent: str, namespace: str, **changes) -> None:
     body = trajectory(identity, agent, **changes)
     await api.call("POST", "/api/v1/trajectories", 202, namespace=namespace, json=body)
 
@@ -167,7 +166,7 @@ async def registered(api: Api, agent: str, namespace: str) -> None:
     await api.call("PUT", f"/api/v1/agents/{agent}", namespace=namespace, json=body)
 
 
-async def in_warehouse(api: Api, namespace: str, identity: str, *columns: str) -> dict[str, Any] | None:
+async def in_warehouse(api: Api, namespace: str, identity: str, *columns: str) -> dict | None:
     page = await api.plane.shared.warehouse.page(
         namespace, ["trajectory_id", *columns], agents=None, size=1000, **FOREVER
     )
@@ -202,7 +201,7 @@ async def test_a_namespace_with_much_to_ship_takes_turns_with_those_that_have_li
     went: list[str] = []
     insert = ClickHouse.insert
 
-    async def ship(warehouse: ClickHouse, rows: Any) -> None:
+    async def ship(warehouse: ClickHouse, rows) -> None:
         went.extend(row[0] for row in rows)
         await insert(warehouse, rows)
 
@@ -252,7 +251,7 @@ async def test_there_is_no_receipt_before_the_warehouse_has_erased(dsn, tmp_path
         assert "the rows in the warehouse are not yet" in refused["error"]["message"]
         await asyncio.to_thread(server.start)
 
-        async def receipt() -> Any:
+        async def receipt():
             headers = {"x-learnloop-namespace": "proof"}
             answer = await api.client.post("/api/v1/erasure", json=body, headers=headers)
             return answer.json() if answer.status_code == 200 else None

@@ -1,7 +1,6 @@
 """More than one of each part: what is rendered, and what is refused with a sentence."""
 
 from base64 import b64decode
-from typing import Any
 
 import pytest
 
@@ -9,8 +8,8 @@ from testing.certificates import read
 
 from ..conftest import Object, Rejected, Release, Render
 
-SHARED: dict[str, Any] = {"artifacts": {"s3": {"bucket": "models"}}}
-HIGHLY_AVAILABLE: dict[str, Any] = {
+SHARED = {"artifacts": {"s3": {"bucket": "models"}}}
+HIGHLY_AVAILABLE = {
     "operator": {"replicas": 2},
     "dataPlane": {"replicas": 2, **SHARED},
     "nats": {"replicas": 3},
@@ -107,7 +106,7 @@ def test_servers_of_nats_find_one_another_by_name_and_only_they_may_join(release
         ({"embedded": False, "external": {"url": "nats://a:4222,nats://b:4222", "streamReplicas": 3}}, "3"),
     ],
 )
-def test_streams_have_as_many_copies_as_there_are_servers_for(render: Render, nats: Any, copies: str) -> None:
+def test_streams_have_as_many_copies_as_there_are_servers_for(render: Render, nats, copies: str) -> None:
     assert render({"nats": nats}).environment("learnloop-data")["LEARNLOOP_STREAM_REPLICAS"] == copies
 
 
@@ -124,7 +123,7 @@ def test_streams_have_as_many_copies_as_there_are_servers_for(render: Render, na
         ({"spread": {"nodes": "never"}}, "/spread/nodes"),
     ],
 )
-def test_what_cannot_be_highly_available_is_refused(render: Render, values: Any, sentence: str) -> None:
+def test_what_cannot_be_highly_available_is_refused(render: Render, values, sentence: str) -> None:
     with pytest.raises(Rejected, match=sentence):
         render(values)
 

@@ -3,7 +3,6 @@
 import json
 import re
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 import yaml
@@ -16,15 +15,15 @@ from ..conftest import Render
 LABELS = ["app", "stream", "namespace"]
 
 
-def files(render: Render, **shipping: Any) -> dict[str, Any]:
+def files(render: Render, **shipping) -> dict:
     """The two files, read as YAML."""
     made = render({"logs": {"shipping": {"enabled": True, **shipping}}})
     [config_map] = [body for body in made.objects if body["metadata"]["name"].endswith("-log-shipping")]
     return {name: yaml.safe_load(text) for name, text in config_map["data"].items()}
 
 
-def operators(render: Render) -> list[dict[str, Any]]:
-    steps: list[dict[str, Any]] = files(render)["collector.yaml"]["receivers"]["filelog/learnloop"]["operators"]
+def operators(render: Render) -> list[dict]:
+    steps = files(render)["collector.yaml"]["receivers"]["filelog/learnloop"]["operators"]
     return steps
 
 

@@ -1,7 +1,5 @@
 """Keys that the cluster withdrew are not believed forever where its API server is away."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_common import token_verification
@@ -14,7 +12,7 @@ async def test_keys_that_cannot_be_fetched_again_hold_for_hours_and_no_longer(tm
     monkeypatch.setattr(token_verification.time, "monotonic", lambda: now[0])
     keys = KeySet(KeySource("https://nowhere/keys", str(tmp_path / "token"), str(tmp_path / "ca")))
 
-    async def away() -> Any:
+    async def away():
         raise OSError("the API server is away")
 
     monkeypatch.setattr(keys, "_fetch", away)

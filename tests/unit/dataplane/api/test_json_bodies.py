@@ -1,7 +1,6 @@
 """Bodies that the data plane takes for valid, and its document about them."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -57,7 +56,7 @@ def test_a_trajectory_with_a_boolean_for_a_measurement_is_refused() -> None:
         ({"thumbs": "up", "more": 1}, False),
     ],
 )
-def test_the_document_says_of_alternatives_what_the_validator_says(given: dict[str, Any], valid: bool) -> None:
+def test_the_document_says_of_alternatives_what_the_validator_says(given: dict, valid: bool) -> None:
     body = {"trajectory_id": "t", "user_id": "anna", **given}
     assert jsonschema_rs.is_valid(Opinion.model_json_schema(), body) is valid
     try:

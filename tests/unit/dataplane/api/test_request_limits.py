@@ -1,7 +1,6 @@
 """A caller's input is bounded: a number without one meets a column that has."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -16,11 +15,11 @@ QUANTITIES = {"Resources.requests", "Resources.limits"}
 """Kubernetes' own, judged by the API server that they are handed on to."""
 
 
-def requested(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def requested(document: dict) -> Iterator[tuple[str, dict]]:
     """Every schema that a request is held against, with where it stands."""
     paths: set[str] = set()
 
-    def walk(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def walk(schema, where: str) -> Iterator[tuple[str, dict]]:
         if not isinstance(schema, dict):
             return
         if reference := schema.get("$ref"):

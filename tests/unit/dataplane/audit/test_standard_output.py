@@ -3,7 +3,6 @@
 import io
 import json
 from datetime import UTC, datetime
-from typing import Any
 
 from learnloop_dataplane.audit import chain as sealer
 from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, seal
@@ -11,7 +10,7 @@ from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, seal
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def record(seq: int, **detail: Any) -> Sealed:
+def record(seq: int, **detail) -> Sealed:
     return seal(GENESIS, Entry("team-a", seq, NOON, "sa", "model.rolled_back", "model-deployment/x", "done", detail))
 
 

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -181,10 +180,10 @@ class Refusing:
         self.written: list[tuple[str, int]] = []
 
     @asynccontextmanager
-    async def tenant(self, _: str) -> AsyncIterator[Any]:
+    async def tenant(self, _: str) -> AsyncIterator:
         yield self
 
-    async def execute(self, statement: str, namespace: str, ids: list[UUID], *rest: Any) -> None:
+    async def execute(self, statement: str, namespace: str, ids: list[UUID], *rest) -> None:
         if "recall_log" in statement:
             self._judge(namespace, ids)
             self.written += [(namespace, identity.int) for identity in ids]
@@ -199,7 +198,7 @@ async def test_a_flush_that_fails_half_way_loses_nothing_and_keeps_the_order(err
             raise error
 
     db = Refusing(judge)
-    waiting = RecallLog(db)  # type: ignore[arg-type]
+    waiting = RecallLog(db)
     for number in range(200):
         waiting.add("a", recalled(number))
         waiting.add("b", recalled(number))
@@ -221,7 +220,7 @@ async def test_a_long_outage_costs_the_newest_recalls_of_a_busy_namespace(monkey
             raise Unavailable("PostgreSQL")
 
     db = Refusing(judge)
-    waiting = RecallLog(db)  # type: ignore[arg-type]
+    waiting = RecallLog(db)
     for number in range(300):
         waiting.add("loud", recalled(number))
         if number % 100 == 99:

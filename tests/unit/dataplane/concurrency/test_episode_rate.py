@@ -1,7 +1,6 @@
 """Episodes a second of each namespace: what is over its quota is refused with a sentence, and no neighbour feels it."""
 
 import os
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -68,7 +67,7 @@ def test_a_wrong_quota_stops_the_process_with_the_variable(wrong: str) -> None:
         Config.read()
 
 
-def test_a_crowd_of_namespaces_takes_no_more_memory_than_that_of_known_ones(monkeypatch: Any) -> None:
+def test_a_crowd_of_namespaces_takes_no_more_memory_than_that_of_known_ones(monkeypatch) -> None:
     monkeypatch.setattr("learnloop_dataplane.concurrency.limits.MOST_NAMESPACES", 10)
     rate = EpisodeRate(Quotas.model_validate({"default": {"episodesPerSecond": 5}}), Metrics())
     for number in range(100):

@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
-from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -67,7 +66,7 @@ def test_places_are_never_lost_whoever_gives_up(requests: list[tuple[str, bool, 
                 finally:
                     inside[whose] -= 1
 
-        tasks: list[asyncio.Task[Any]] = []
+        tasks = []
         for whose, leaves, steps in requests:
             tasks.append(asyncio.create_task(one(whose, steps)))
             await asyncio.sleep(0)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import resource
 import time
-from typing import Any
 
 import pytest
 
@@ -16,12 +15,12 @@ from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
 LARGEST_PAUSE = 1.0
 
 
-def evaluator(schema: Any) -> Evaluator:
+def evaluator(schema) -> Evaluator:
     text = json.dumps(schema, separators=(",", ":"))
     return Evaluator.model_validate({"type": "json-schema", "jsonSchema": {"schema": text}})
 
 
-async def scored(schema: Any, output: Any) -> tuple[Score, float]:
+async def scored(schema, output) -> tuple[Score, float]:
     """The score, and the longest time that the event loop stood still."""
     longest = 0.0
 
@@ -49,7 +48,7 @@ async def scored(schema: Any, output: Any) -> tuple[Score, float]:
         ({"properties": {"a": {"items": {"uniqueItems": True}}}}, "uniqueItems"),
     ],
 )
-def test_a_schema_whose_check_may_never_end_is_refused_when_it_is_published(schema: Any, why: str) -> None:
+def test_a_schema_whose_check_may_never_end_is_refused_when_it_is_published(schema, why: str) -> None:
     started = time.process_time()
     with pytest.raises(Invalid, match=why):
         EVALUATORS["json-schema"].check(evaluator(schema))
@@ -64,7 +63,7 @@ def test_a_schema_whose_check_may_never_end_is_refused_when_it_is_published(sche
         {"items": {"items": {"items": {"allOf": [{"minimum": 1}] * 900}}}},
     ],
 )
-async def test_an_output_that_breaks_a_schema_in_many_places_takes_little_memory_and_time(schema: Any) -> None:
+async def test_an_output_that_breaks_a_schema_in_many_places_takes_little_memory_and_time(schema) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for output in ("x" * 3000, [7] * 1500, [[[0] * 10] * 10] * 10):
         result, pause = await scored(schema, output)

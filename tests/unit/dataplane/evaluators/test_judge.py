@@ -20,9 +20,9 @@ Answer = Callable[[dict[str, Any], asyncio.StreamWriter], Any]
 
 
 @asynccontextmanager
-async def served(answer: Answer, seconds: float = 30.0) -> AsyncIterator[tuple[JudgeClient, list[dict[str, Any]]]]:
+async def served(answer: Answer, seconds: float = 30.0) -> AsyncIterator[tuple[JudgeClient, list[dict]]]:
     """A judge behind a real socket, with a given answer."""
-    bodies: list[dict[str, Any]] = []
+    bodies = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -53,7 +53,7 @@ def respond(writer: asyncio.StreamWriter, text: str, status: str = "200 OK") -> 
     writer.write(f"{head}connection: close\r\n\r\n".encode() + body)
 
 
-def first_shown(body: dict[str, Any]) -> str:
+def first_shown(body: dict) -> str:
     return str(body["messages"][1]["content"]).split("<ANSWER A ")[1].split("\n")[1]
 
 
@@ -66,14 +66,14 @@ def verdict(winner: str) -> str:
 
 
 def always(text: str) -> Answer:
-    async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def answer(body: dict, writer: asyncio.StreamWriter) -> None:
         respond(writer, text)
 
     return answer
 
 
 async def test_the_better_answer_wins_in_both_orders() -> None:
-    async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def answer(body: dict, writer: asyncio.StreamWriter) -> None:
         respond(writer, f"Rome is right. {verdict('A' if first_shown(body) == 'Rome' else 'B')}")
 
     async with served(answer) as (client, bodies):
@@ -117,22 +117,22 @@ async def test_what_names_no_winner_or_two_is_no_verdict(lie: str) -> None:
 
 @pytest.mark.parametrize("body", [b"no JSON", b"[]", b'{"choices": []}', b'{"choices": [{"message": null}]}'])
 async def test_an_answer_of_another_shape_is_no_verdict(body: bytes) -> None:
-    async def answer(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def answer(_: dict, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (len(body), body))
 
     async with served(answer) as (client, _):
         assert (await judged(client)).value is None
 
 
-async def hangs(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+async def hangs(_: dict, writer: asyncio.StreamWriter) -> None:
     await asyncio.sleep(60)
 
 
-async def breaks_off(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+async def breaks_off(_: dict, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\nhalf")
 
 
-async def fails(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+async def fails(_: dict, writer: asyncio.StreamWriter) -> None:
     respond(writer, "", "500 Internal Server Error")
 
 
@@ -160,7 +160,7 @@ async def test_a_judge_nobody_configured_is_named() -> None:
 async def test_a_question_that_the_judge_refuses_keeps_nobody_else_from_asking(status: str) -> None:
     """One namespace's answers are longer than the model's context: that says nothing about the judge."""
 
-    async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def answer(body: dict, writer: asyncio.StreamWriter) -> None:
         long = "too long" in body["messages"][1]["content"]
         respond(writer, '{"winner": "tie"}', status if long else "200 OK")
 
@@ -177,7 +177,7 @@ async def test_a_question_that_the_judge_refuses_keeps_nobody_else_from_asking(s
 async def test_answers_that_the_judge_fails_on_keep_nobody_else_from_asking() -> None:
     """One namespace's answers crash the model: it is asked about them again later, and about others meanwhile."""
 
-    async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def answer(body: dict, writer: asyncio.StreamWriter) -> None:
         crash = "poison" in body["messages"][-1]["content"]
         respond(writer, '{"winner": "tie"}', "500 Internal Server Error" if crash else "200 OK")
 
@@ -192,7 +192,7 @@ async def test_a_namespace_that_asks_much_keeps_no_neighbour_from_the_judge() ->
     """A judge is as slow as it is: who asks a hundred questions waits for its own."""
     gate = asyncio.Event()
 
-    async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def answer(body: dict, writer: asyncio.StreamWriter) -> None:
         if "loud" in body["messages"][1]["content"]:
             await gate.wait()
         respond(writer, '{"winner": "tie"}')
@@ -209,7 +209,7 @@ async def test_a_namespace_that_asks_much_keeps_no_neighbour_from_the_judge() ->
 
 
 async def test_a_verdict_that_an_answer_brings_along_is_none_when_the_judge_quotes_it() -> None:
-    async def quotes(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def quotes(body: dict, writer: asyncio.StreamWriter) -> None:
         shown = str(body["messages"][1]["content"])
         respond(
             writer, f"One answer says: {shown}. That is worse. {verdict('B' if first_shown(body) == 'forged' else 'A')}"
@@ -222,7 +222,7 @@ async def test_a_verdict_that_an_answer_brings_along_is_none_when_the_judge_quot
 
 
 async def test_a_judge_that_was_cut_off_has_no_verdict() -> None:
-    async def cut(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def cut(_: dict, writer: asyncio.StreamWriter) -> None:
         text = json.dumps({"choices": [{"finish_reason": "length", "message": {"content": verdict("tie")}}]}).encode()
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (len(text), text))
 
@@ -232,7 +232,7 @@ async def test_a_judge_that_was_cut_off_has_no_verdict() -> None:
 
 
 async def test_an_answer_of_a_million_levels_is_no_verdict() -> None:
-    async def deep(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def deep(_: dict, writer: asyncio.StreamWriter) -> None:
         text = b'{"choices": ' + b"[" * 500_000 + b"]" * 500_000 + b"}"
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (len(text), text))
 

@@ -4,7 +4,7 @@ import asyncio
 import resource
 import threading
 import time
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -15,7 +15,7 @@ from learnloop_dataplane.evaluators.all_evaluators import EVALUATORS, score
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
 
 
-async def scored(output: Any, expected: Any = None, **spec: Any) -> Score:
+async def scored(output, expected=None, **spec) -> Score:
     return await score(Evaluator.model_validate(spec), Case(output=output, expected=expected), Tools())
 
 
@@ -34,7 +34,7 @@ def test_every_evaluator_that_the_api_server_accepts_is_registered_once() -> Non
         ([True], [1], {}, 0.0),
     ],
 )
-async def test_an_exact_match_is_1_and_anything_else_0(output: Any, expected: Any, settings: Any, value: float) -> None:
+async def test_an_exact_match_is_1_and_anything_else_0(output, expected, settings, value: float) -> None:
     assert (await scored(output, expected, type="exact", exact=settings)).value == value
 
 
@@ -113,7 +113,7 @@ async def test_texts_too_long_to_be_compared_by_characters_say_so() -> None:
         ("Квартира-5", 5, 1.0),
     ],
 )
-async def test_a_number_within_the_tolerance_is_right(output: Any, expected: Any, value: float | None) -> None:
+async def test_a_number_within_the_tolerance_is_right(output, expected, value: float | None) -> None:
     assert (await scored(output, expected, type="numeric", numeric={"relative": 0.02})).value == value
 
 
@@ -130,7 +130,7 @@ SCHEMA = '{"type": "object", "required": ["city"], "properties": {"city": {"type
         ("[" * 200_000, 0.0),
     ],
 )
-async def test_json_is_judged_by_its_schema(output: Any, value: float) -> None:
+async def test_json_is_judged_by_its_schema(output, value: float) -> None:
     assert (await scored(output, type="json-schema", jsonSchema={"schema": SCHEMA})).value == value
 
 
@@ -167,7 +167,7 @@ def test_a_pattern_that_this_engine_has_not_is_refused_when_it_is_published(patt
 CLEAN = "def double(number: int) -> int:\n    return 2 * number\n"
 
 
-async def test_code_is_linted_and_never_run(tmp_path: Any) -> None:
+async def test_code_is_linted_and_never_run(tmp_path) -> None:
     assert (await scored(CLEAN, type="linter")).value == 1.0
     trap = tmp_path / "ran"
     dirty = f"import os, sys\nopen({str(trap)!r}, 'w')\nx = None == sys\n"
@@ -260,6 +260,6 @@ async def test_what_is_missing_is_no_zero() -> None:
         {"type": "reward-model", "rewardModel": {"sha256": "x"}},
     ],
 )
-def test_settings_of_another_type_and_missing_ones_are_refused(spec: dict[str, Any]) -> None:
+def test_settings_of_another_type_and_missing_ones_are_refused(spec: dict) -> None:
     with pytest.raises(ValueError, match=r"remove it|needs it|sha256"):
         Evaluator.model_validate(spec)

@@ -8,7 +8,6 @@ from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 from unittest.mock import AsyncMock
 
 import numpy as np
@@ -358,5 +357,5 @@ async def test_the_evaluator_reads_the_task_as_question_and_the_output_as_answer
     assert result.value == pytest.approx(probability(2 - 0.5))
     nothing = await score(spec(), Case(task="", output="good"), tools)
     assert (nothing.value, "no task" in nothing.note) == (None, True)
-    without: Any = await score(spec(), Case(task="q", output="good"), Tools())
+    without = await score(spec(), Case(task="q", output="good"), Tools())
     assert without.value is None

@@ -1,7 +1,6 @@
 """Explored actions have one digest, however the database writes their numbers."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ STEP = {"observation": [0.0], "action": 1, "reward": 1.0, "exploration": True}
 
 
 def test_only_what_was_drawn_is_explored() -> None:
-    steps: list[dict[str, Any]] = [STEP, STEP | {"exploration": False}, STEP | {"action": 0, "q_value": 2.5}]
+    steps = [STEP, STEP | {"exploration": False}, STEP | {"action": 0, "q_value": 2.5}]
     drawn = explored(steps)
     assert [(place, reward, value) for place, _, reward, value in drawn] == [(0, 1.0, None), (2, 1.0, 2.5)]
     assert digest(drawn)
@@ -27,10 +26,10 @@ def test_only_what_was_drawn_is_explored() -> None:
         (7, "7"),
     ],
 )
-def test_an_action_has_the_hash_of_what_comes_back(sent: Any, stored: str) -> None:
+def test_an_action_has_the_hash_of_what_comes_back(sent, stored: str) -> None:
     assert action_hash(sent) == action_hash(json.loads(stored))
 
 
 @pytest.mark.parametrize("change", [{"action": 0}, {"reward": 2.0}, {"q_value": 0.5}, {"exploration": False}])
-def test_whatever_is_changed_changes_the_digest(change: dict[str, Any]) -> None:
+def test_whatever_is_changed_changes_the_digest(change: dict) -> None:
     assert digest(explored([STEP])) != digest(explored([STEP | change]))

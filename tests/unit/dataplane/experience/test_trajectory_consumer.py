@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import asyncpg
@@ -15,7 +14,7 @@ from learnloop_dataplane.experience.trajectories import StoredTrajectories
 STEP = {"observation": [0.0], "action": 0, "log_prob": -0.7, "reward": 1.0}
 
 
-def message(identity: str, namespace: str = "team") -> Any:
+def message(identity: str, namespace: str = "team"):
     body = {
         "trajectory_id": identity,
         "agent": "cart",
@@ -31,12 +30,12 @@ def message(identity: str, namespace: str = "team") -> Any:
     return Mock(subject=subject, data=json.dumps(body).encode(), ack=AsyncMock(), nak=AsyncMock())
 
 
-def consumer(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> tuple[TrajectoryConsumer, Any]:
+def consumer(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> tuple:
     """One whose database fails for every batch with an episode named `bad` in it."""
     refusals = Mock(settle=AsyncMock())
     made = TrajectoryConsumer(Mock(), Mock(), Mock(), refusals, Mock())
 
-    async def persist(_: str, group: Any) -> StoredTrajectories:
+    async def persist(_: str, group) -> StoredTrajectories:
         ids = {trajectory.trajectory_id for _, trajectory in group}
         if "bad" in ids:
             raise fault
@@ -87,7 +86,7 @@ async def test_a_request_that_cannot_be_stored_yet_is_delivered_again_and_its_ne
 async def test_a_pass_of_reading_ends_so_that_what_failed_before_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nats_workers, "PASS_SECONDS", 0.1)
 
-    async def fetch(*_: object, **__: object) -> list[Any]:
+    async def fetch(*_: object, **__: object) -> list:
         await asyncio.sleep(0.02)
         return [message("a")]
 

@@ -18,7 +18,7 @@ def junk(items: Sequence[Item], recalled: Sequence[RecalledMemory] = ()) -> list
 
 
 def item(text: str, created: float = 0.0, standing: float = 0.5, **changes: object) -> Item:
-    return Item(uuid4(), "semantic", text, created, standing, **changes)  # type: ignore[arg-type]
+    return Item(uuid4(), "semantic", text, created, standing, **changes)
 
 
 CORRECTIONS = {

@@ -1,7 +1,5 @@
 """An episode of text becomes a few lines, whatever shape its steps have; one of numbers is not."""
 
-from typing import Any
-
 from hypothesis import given, strategies as st
 
 from learnloop_dataplane.memories.episode_summaries import MOST, transcript_of
@@ -14,7 +12,7 @@ JSON = st.recursive(
 STEPS = st.lists(JSON | st.fixed_dictionaries({"observation": JSON, "action": JSON}), max_size=6)
 
 
-def spoken(*pairs: tuple[Any, Any]) -> list[dict[str, Any]]:
+def spoken(*pairs: tuple) -> list[dict]:
     return [{"observation": observation, "action": done} for observation, done in pairs]
 
 
@@ -44,5 +42,5 @@ def test_of_a_long_episode_the_beginning_and_the_end_are_told() -> None:
 
 
 @given(STEPS)
-def test_any_steps_are_told_within_bounds(steps: list[Any]) -> None:
+def test_any_steps_are_told_within_bounds(steps: list) -> None:
     assert len(transcript_of(steps)) <= MOST

@@ -5,7 +5,6 @@ import hashlib
 import hmac
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.notifications import outbox
 from learnloop_dataplane.notifications.outbox import NotDelivered, Sender, Webhook, signed
 
-TAKEN: dict[str, Any] = {
+TAKEN = {
     "event": "rolled_back",
     "model_deployment": "walker",
     "revision": "3f9a2c81",
@@ -77,7 +76,7 @@ def test_while_a_key_is_rotated_old_and_new_receivers_take_a_message() -> None:
     assert signed("new", "ns/1", 1000, b"body")["webhook-signature"] == mark(b"new")
 
 
-def sender(tmp_path: Path, **setting: Any) -> Sender:
+def sender(tmp_path: Path, **setting) -> Sender:
     (tmp_path / "key").write_text("a-key")
     webhook = Webhook.parse(json.dumps(setting))
     assert webhook is not None
@@ -104,6 +103,6 @@ async def test_without_its_key_nothing_is_sent(tmp_path: Path) -> None:
         ({"url": "https://x", "receivers": []}, "receivers: Extra inputs"),
     ],
 )
-def test_an_invalid_setting_is_refused_by_field(setting: dict[str, Any], why: str) -> None:
+def test_an_invalid_setting_is_refused_by_field(setting: dict, why: str) -> None:
     with pytest.raises(ConfigError, match=f"LEARNLOOP_NOTIFICATIONS: {why}"):
         Webhook.parse(json.dumps(setting))

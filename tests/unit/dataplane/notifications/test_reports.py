@@ -1,7 +1,6 @@
 """The content of a report, and its time."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ FAILED = {"job": "walker-6", "status": "failed", "error": {"message": "minReturn
 TAKEN = {"event": "rolled_back", "model_deployment": "walker", "revision": "3f9a", "verdict": "return 9.5"}
 
 
-def of(*happened: tuple[str, dict[str, Any]], waiting: Any = ()) -> dict[str, Any] | None:
+def of(*happened: tuple[str, dict], waiting=()) -> dict | None:
     return report("ns", UNTIL - timedelta(days=1), UNTIL, happened, waiting)
 
 

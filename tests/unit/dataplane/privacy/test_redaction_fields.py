@@ -1,7 +1,6 @@
 """The SDK and the data plane redact the same fields of messages, which lie in the stream for a month."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ from learnloop_dataplane.experience.trajectories import redacted
 from learnloop_sdk.trajectory import redact_text, redact_trajectory
 
 MAIL = "anna@example.org"
-BODY: dict[str, Any] = {
+BODY = {
     "trajectory_id": "t1",
     "agent": "walker",
     "task": f"write to {MAIL}",

@@ -1,7 +1,6 @@
 """Steps that are messages: milestones that were mentioned are a potential, and the agent's own words are not."""
 
 import math
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from learnloop_common.reward_rules.step_rewards import divided
 RULE = PotentialShaping(milestones=["Order found", "refund sent"], weight=2.0, discount=0.9)
 
 
-def turn(text: str, reply: str = "", *, terminated: bool = False) -> dict[str, Any]:
+def turn(text: str, reply: str = "", *, terminated: bool = False) -> dict:
     messages = [{"role": "tool", "content": [{"type": "text", "text": text}]}]
     return {"observation": {"messages": messages}, "action": {"content": reply}, "terminated": terminated}
 
@@ -50,7 +49,7 @@ def test_either_a_number_or_milestones_is_the_potential() -> None:
 
 
 def test_texts_of_any_depth_are_read_without_running_out_of_stack() -> None:
-    deep: Any = "order found"
+    deep = "order found"
     for _ in range(50_000):
         deep = [deep]
     assert potential_sum(RULE, [{"observation": "x"}, {"observation": deep}]) == pytest.approx(0.9)

@@ -1,7 +1,6 @@
 """Shaping changes no optimal policy: any small world solved with and without it (Ng, Harada & Russell, 1999)."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ class World:
         self.potentials = rng.normal(0, 3, STATES)
         self.rule = PotentialShaping(observation=1, weight=weight, discount=discount)
 
-    def step(self, state: int, *, ends: bool = False) -> dict[str, Any]:
+    def step(self, state: int, *, ends: bool = False) -> dict:
         return {"observation": [0.0, float(self.potentials[state])], "action": 0, "terminated": ends}
 
     def bonus(self, state: int, following: int | None) -> float:
@@ -34,7 +33,7 @@ class World:
             return potential_terms(self.rule, [self.step(state, ends=True)])[0]
         return potential_terms(self.rule, [self.step(state), self.step(following)])[0]
 
-    def worth(self, bonus: Bonus) -> Any:
+    def worth(self, bonus: Bonus):
         """Value of each action in each state, by value iteration."""
         q = np.zeros((STATES, ACTIONS))
         for _ in range(ROUNDS):
@@ -42,7 +41,7 @@ class World:
             q = self.rewards + self.added(bonus) + self.rule.discount * best[self.goes]
         return q
 
-    def added(self, bonus: Bonus) -> Any:
+    def added(self, bonus: Bonus):
         return np.array(
             [
                 [bonus(state, None if following == STATES else int(following)) for following in row]
@@ -67,6 +66,6 @@ def test_a_bonus_for_states_that_is_no_difference_of_potentials_does_change_what
     changed = 0
     for seed in range(20):
         world = World(seed, 0.9, 3.0)
-        naive = world.worth(lambda state, _, world=world: world.rule.weight * float(world.potentials[state]))  # type: ignore[misc]
+        naive = world.worth(lambda state, _, world=world: world.rule.weight * float(world.potentials[state]))
         changed += bool((naive.argmax(axis=1) != world.worth(lambda *_: 0.0).argmax(axis=1)).any())
     assert changed > 10

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,15 +24,15 @@ POLICY = {
 }
 
 
-def policy(**settings: Any) -> RewardPolicySpec:
+def policy(**settings) -> RewardPolicySpec:
     return RewardPolicySpec.model_validate(POLICY | {"bias": {"groupBy": [LANGUAGE], **settings}})
 
 
-def rule(**settings: Any) -> BiasCheck:
+def rule(**settings) -> BiasCheck:
     return BiasCheck.model_validate({"groupBy": [LANGUAGE], **settings})
 
 
-def row(name: str, success: bool | None, quality: float, **changes: Any) -> dict[str, Any]:
+def row(name: str, success: bool | None, quality: float, **changes) -> dict:
     return {
         "trajectory_id": "t",
         "agent_id": "a",
@@ -50,13 +49,13 @@ def row(name: str, success: bool | None, quality: float, **changes: Any) -> dict
     } | changes
 
 
-def figures(spec: RewardPolicySpec, rows: list[dict[str, Any]]) -> BiasFigures:
+def figures(spec: RewardPolicySpec, rows: list[dict]) -> BiasFigures:
     rule = spec.bias
     assert rule is not None
     return compare(spec, rule, [earned(spec, rule, item) for item in rows])
 
 
-def drawn(seed: int, gap: float, successes: Mapping[str, float], count: int = 300) -> list[dict[str, Any]]:
+def drawn(seed: int, gap: float, successes: Mapping[str, float], count: int = 300) -> list[dict]:
     """Quality of 0.5 in the mean, `gap` less for de."""
     dice = np.random.default_rng(seed)
     rows = []
@@ -144,10 +143,10 @@ class Held(BiasReader):
     """Checks that last until they are let go."""
 
     def __init__(self) -> None:
-        super().__init__(db=None)  # type: ignore[arg-type]
+        super().__init__(db=None)
         self.go = asyncio.Event()
 
-    async def _check(self, namespace: str, *_: Any) -> BiasFigures:
+    async def _check(self, namespace: str, *_) -> BiasFigures:
         await self.go.wait()
         return figures(policy(), [])
 
@@ -178,6 +177,6 @@ async def test_a_check_waits_for_no_other_namespace_and_not_for_ever(monkeypatch
         ({"confidence": 1}, "0.9999"),
     ],
 )
-def test_a_check_that_cannot_be_made_is_refused_with_the_fix(wrong: dict[str, Any], sentence: str) -> None:
+def test_a_check_that_cannot_be_made_is_refused_with_the_fix(wrong: dict, sentence: str) -> None:
     with pytest.raises(ValidationError, match=sentence):
         rule(**wrong)

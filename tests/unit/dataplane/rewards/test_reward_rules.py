@@ -1,7 +1,6 @@
 """A RewardPolicy's reward of an episode: components, shaping, normalisation, bounds, constraints, credit."""
 
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -29,11 +28,11 @@ small = st.floats(-100, 100)
 methods = st.sampled_from(["none", "zscore", "minmax"])
 
 
-def component(kind: str, **changes: Any) -> RewardComponent:
+def component(kind: str, **changes) -> RewardComponent:
     return RewardComponent.model_validate({"name": kind, "type": kind, "weight": 1.0} | changes)
 
 
-def steps(potentials: list[float], *, terminated: bool = False) -> list[dict[str, Any]]:
+def steps(potentials: list[float], *, terminated: bool = False) -> list[dict]:
     log = [{"observation": [0.0, value], "action": 0, "reward": 1.0, "terminated": False} for value in potentials]
     log[-1]["terminated"] = terminated
     return log

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -48,7 +47,7 @@ FORGED = {
     f"os.write(os.open(f'/proc/{{os.getppid()}}/fd/{{pipe}}', 1), {PASSED!r})\n        except OSError: pass\n",
     "returns another thing than JSON": "def f(x): return float('nan')",
 }
-WRITTEN: tuple[Any, ...] = (
+WRITTEN = (
     [0, {"passed": True}],
     [0, True],
     [-1, {"returned": 2}],
@@ -61,7 +60,7 @@ WRITTEN: tuple[Any, ...] = (
 """Lines that no honest process writes."""
 
 
-def results_of(code: str) -> Any:
+def results_of(code: str):
     calls = [[test.call, test.args, test.kwargs] for test in TESTS]
     environment = {VARIABLE: RunCase(code, calls, 5, 64).written()}
     command = [sys.executable, "-I", "-B", "-m", "learnloop_dataplane.sandbox.limited_run"]
@@ -76,7 +75,7 @@ def test_code_that_cheats_passes_no_test(how: str) -> None:
 
 
 @pytest.mark.parametrize("line", WRITTEN, ids=json.dumps)
-def test_code_that_writes_results_of_its_own_passes_no_test(line: Any) -> None:
+def test_code_that_writes_results_of_its_own_passes_no_test(line) -> None:
     passed, note = judge(TESTS, results_of(SAYS.format(json.dumps(line).encode() + b"\n")))
     assert passed == 0, note
 
@@ -92,5 +91,5 @@ def test_an_answer_without_end_or_bottom_passes_no_test() -> None:
 
 
 @pytest.mark.parametrize("results", [None, "6", {"0": 2}, [], [1] * 6, [{}] * 6, [{"returned": 2}] * 10_000])
-def test_a_report_of_another_shape_earns_what_its_results_are_worth(results: Any) -> None:
+def test_a_report_of_another_shape_earns_what_its_results_are_worth(results) -> None:
     assert judge(TESTS, results)[0] == (1 if isinstance(results, list) and len(results) > 6 else 0)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ TESTS = [{"call": "f", "args": [1], "returns": 2}, {"call": "f", "kwargs": {"x":
 SECRET = "not for you"
 
 
-def score(code: str, tests: Any = TESTS) -> dict[str, Any]:
+def score(code: str, tests=TESTS) -> dict:
     """The verdict on what a Job says, and that it said it in time."""
     cases = read_tests(tests)
     calls = [[test.call, test.args, test.kwargs] for test in cases]
@@ -57,7 +56,7 @@ def test_good_code_passes_and_half_good_code_passes_half() -> None:
         ("class P:\n    def __init__(self, x): self.x = x\ndef f(): return vars(P(1))", {"returns": {"x": 1}}),
     ],
 )
-def test_honest_code_passes(code: str, test: dict[str, Any]) -> None:
+def test_honest_code_passes(code: str, test: dict) -> None:
     result = score(code, [{"call": "f", **test}])
     assert result["passed"] == 1, result
 
@@ -66,7 +65,7 @@ def test_honest_code_passes(code: str, test: dict[str, Any]) -> None:
     ("value", "expected"),
     [("1", True), ("True", 1), ("'1'", 1), ("[1, 2]", [2, 1]), ("None", 0), ("{1}", [1]), ("{}", []), ("1.001", 1)],
 )
-def test_another_value_is_no_pass(value: str, expected: Any) -> None:
+def test_another_value_is_no_pass(value: str, expected) -> None:
     assert score(f"def f(): return {value}", [{"call": "f", "returns": expected}])["passed"] == 0
 
 
@@ -122,7 +121,7 @@ def test_the_environment_is_not_the_judged_codes_to_read() -> None:
     ],
     ids=lambda given: str(given)[:40],
 )
-def test_invalid_tests_are_refused_with_their_form(given: Any) -> None:
+def test_invalid_tests_are_refused_with_their_form(given) -> None:
     with pytest.raises(ValueError, match="invalid tests: "):
         read_tests(given)
 

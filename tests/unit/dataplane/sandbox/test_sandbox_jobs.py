@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
 
@@ -52,7 +51,7 @@ class Cluster:
         self.log, self.phase, self.refuses = log, phase, refuses
         self.calls: list[tuple[str, str]] = []
 
-    async def request(self, method: str, path: str, **options: Any) -> Any:
+    async def request(self, method: str, path: str, **options):
         self.calls.append((method, path))
         if method == "POST" and self.refuses:
             raise ApiServerRefused(403, "exceeded quota: learnloop-sandbox", field=None)
@@ -63,8 +62,8 @@ class Cluster:
         return {"items": [{"metadata": {"name": "pod-1"}, "status": {"phase": phase}}]}
 
 
-def scored(cluster: Cluster, **facts: Any) -> Score:
-    sandbox = JobSandbox(cluster, "apart", "image:1", look_seconds=0.001)  # type: ignore[arg-type]
+def scored(cluster: Cluster, **facts) -> Score:
+    sandbox = JobSandbox(cluster, "apart", "image:1", look_seconds=0.001)
     case = Case(**{"output": CASE.code, "expected": TESTS, **facts})
     return asyncio.run(score(SPEC, case, Tools(sandbox=sandbox)))
 

@@ -1,7 +1,6 @@
 """Metrics of training runs: while they go on, from their heartbeats."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -10,7 +9,7 @@ from learnloop_api.wire.training import Heartbeat
 from learnloop_dataplane.metrics import Metrics
 
 
-def beat(job: str = "runner-1", phase: str = "training", **changes: Any) -> Heartbeat:
+def beat(job: str = "runner-1", phase: str = "training", **changes) -> Heartbeat:
     return Heartbeat.model_validate(
         {
             "job": job, "agent": "runner", "attempt": 0, "phase": phase, "step": 50, "total_steps": 100,

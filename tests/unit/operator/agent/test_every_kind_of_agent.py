@@ -1,7 +1,6 @@
 """Agents of every kind begin by YAML alone; what they say of their situation reaches their jobs and actors whole."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -16,14 +15,14 @@ from learnloop_operator.core.plan import Plan
 
 from .test_learning_agent import created, situation, spec
 
-PLAYED: dict[str, Any] = {
+PLAYED = {
     "environmentConfigMap": {"name": "worlds"},
     "level": "hard",
     "randomise": [{"parameter": "gain", "low": 0.5, "high": 1.5}],
     "credit": "difference",
 }
 """Something else than the default in every field of World."""
-FILLED: dict[str, Any] = {
+FILLED = {
     "algorithm": "ppo",
     "engine": "own",
     "settings": {"any": 1},
@@ -51,7 +50,7 @@ FILLED: dict[str, Any] = {
 }
 
 
-def agent(task: dict[str, Any], data: dict[str, Any] | None = None, **template: Any) -> Any:
+def agent(task: dict, data: dict | None = None, **template):
     body = spec()
     body["training"]["data"] = data or {}
     body["task"] = task
@@ -59,15 +58,15 @@ def agent(task: dict[str, Any], data: dict[str, Any] | None = None, **template: 
     return situation(120, spec=LearningAgentSpec.model_validate(body).to_kube())
 
 
-def in_world(name: str, **more: Any) -> dict[str, Any]:
+def in_world(name: str, **more) -> dict:
     return {"environment": {"name": name, **more}}
 
 
-def model(plan: Plan) -> Any:
+def model(plan: Plan):
     return (plan.status.get("model") or {}).get("uri")
 
 
-def actor(plan: Plan) -> dict[str, Any]:
+def actor(plan: Plan) -> dict:
     (deployment,) = [item for item in plan.apply if item["kind"] == "Deployment"]
     return dict(deployment["spec"]["template"]["spec"])
 
@@ -104,7 +103,7 @@ def test_every_field_of_the_data_arrives_in_the_job(external: bool) -> None:
     assert data == wanted
 
 
-SPACES: list[tuple[dict[str, Any], str]] = [
+SPACES = [
     ({"observations": 4, "actions": 2}, "uniform://discrete/2?observations=4"),
     ({"observations": 5, "multiDiscrete": [3, 4]}, "uniform://discrete/12?observations=5"),
     ({"observations": 3, "continuous": [{"low": -2, "high": 2}]}, "uniform://continuous/-2..2?observations=3"),
@@ -119,7 +118,7 @@ LEARNABLE = [
     (added, spaces, name)
     for added, spaces in SPACES
     for name in FROM_LOG
-    if spaces.removeprefix("uniform://").partition("/")[0] in ALGORITHMS[name].acts  # type: ignore[attr-defined]
+    if spaces.removeprefix("uniform://").partition("/")[0] in ALGORITHMS[name].acts
 ]
 
 
@@ -136,7 +135,7 @@ def test_an_agent_without_an_environment_trains_from_its_log_alone(fields, space
     assert not [item for item in plan.apply if item["kind"] == "Deployment"], "no actor plays for it"
 
 
-def _snake(fields: dict[str, Any]) -> list[str]:
+def _snake(fields: dict) -> list[str]:
     return ["".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name) for name in fields]
 
 
@@ -170,7 +169,7 @@ WAREHOUSE = {**in_world("worlds:Warehouse"), "observations": 3}
         ({**WAREHOUSE, **SPACES[3][0]}, "uniform://hybrid/3/0..1*2?observations=6"),
     ],
 )
-def test_an_agent_begins_by_its_environments_name_or_by_what_its_task_says(task: dict[str, Any], uri: str) -> None:
+def test_an_agent_begins_by_its_environments_name_or_by_what_its_task_says(task: dict, uri: str) -> None:
     plan = decide(agent(task))
     assert (model(plan), created(plan)) == (uri, ["la-1"])
 

@@ -1,7 +1,5 @@
 """No run of an agent repeats another one, and none is judged by episodes that judged another one."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given, strategies as st
 
@@ -22,7 +20,7 @@ def run(number: int, given: AgentSnapshot | None = None) -> TrainingJobSpec:
     return TrainingJobSpec.model_validate(training_job(given or situation(), number, WHY)["spec"])
 
 
-def with_template(**more: Any) -> AgentSnapshot:
+def with_template(**more) -> AgentSnapshot:
     body = situation().spec.to_kube()
     body["training"]["template"].update(more)
     return situation(spec=LearningAgentSpec.model_validate(body).to_kube())
@@ -30,7 +28,7 @@ def with_template(**more: Any) -> AgentSnapshot:
 
 def of_uid(uid: str) -> AgentSnapshot:
     snapshot = situation()
-    snapshot.object["metadata"]["uid"] = uid  # type: ignore[index]
+    snapshot.object["metadata"]["uid"] = uid
     return snapshot
 
 

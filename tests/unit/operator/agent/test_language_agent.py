@@ -1,7 +1,5 @@
 """An agent that speaks: its base model serves first, its runs learn it, and nothing of numbers is made."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
@@ -16,7 +14,7 @@ from testing.language.spoken import DIGEST, SPOKEN
 from .test_learning_agent import situation, spec
 
 
-def agent(algorithm: str = "rloo", **task: Any) -> Any:
+def agent(algorithm: str = "rloo", **task):
     body = spec()
     body["task"] = {"external": {"trainingEnvironment": "ToolLookup-v1"}, "languageModel": SPOKEN, **task}
     body["training"]["template"] = {"algorithm": algorithm, "totalSteps": 256}

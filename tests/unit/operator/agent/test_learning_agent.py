@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -24,7 +23,7 @@ SERVING = ModelDeploymentStatus.model_validate(
 )
 
 
-def spec(**more: Any) -> dict[str, Any]:
+def spec(**more) -> dict:
     return {
         "rewardPolicyRef": {"name": "solving"},
         "task": {
@@ -41,7 +40,7 @@ def spec(**more: Any) -> dict[str, Any]:
     }
 
 
-def situation(rewarded: int | None = 0, request: str | None = None, **changes: Any) -> AgentSnapshot:
+def situation(rewarded: int | None = 0, request: str | None = None, **changes) -> AgentSnapshot:
     raw = changes.pop("spec", spec())
     notes = changes.pop("annotations", {})
     metadata = {"name": "la", "namespace": "ns", "uid": "u", "generation": 1, "annotations": notes}
@@ -62,7 +61,7 @@ def situation(rewarded: int | None = 0, request: str | None = None, **changes: A
     )
 
 
-def job(number: int, phase: str = "Validated", ended: datetime = NOW - timedelta(hours=1), **more: Any) -> TrainingRun:
+def job(number: int, phase: str = "Validated", ended: datetime = NOW - timedelta(hours=1), **more) -> TrainingRun:
     finished = phase in ("Validated", "Failed")
     return TrainingRun(
         name=f"la-{number}",
@@ -81,7 +80,7 @@ def created(plan: Plan) -> list[str]:
     return [item["metadata"]["name"] for item in plan.apply if item["kind"] == "TrainingJob"]
 
 
-def after(plan: Plan, **more: Any) -> dict[str, Any]:
+def after(plan: Plan, **more) -> dict:
     return {**plan.status, **more}
 
 
@@ -196,7 +195,7 @@ def test_dying_between_the_job_and_the_status_starts_no_second_job() -> None:
     assert (plan.status["trainings"], plan.status["lastTraining"]["rewarded"]) == (1, 120)
 
 
-def by_clock(**more: Any) -> dict[str, Any]:
+def by_clock(**more) -> dict:
     training = {**spec()["training"], "triggers": {"schedule": "0 3 * * *", "minIntervalSeconds": 0}}
     return spec(training=training, **more)
 

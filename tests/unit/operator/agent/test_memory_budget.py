@@ -1,7 +1,5 @@
 """An agent's memory budget: put at the data plane once, removed with the spec, left to a MemoryService."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_operator.agents.agent_snapshot import MemoryHome
@@ -16,7 +14,7 @@ BARE = {"registered": "solving/r1"}
 PUT = Call("PUT", PATH, {"memories": 1000, "bytes": 2**20})
 
 
-def decided(before: Any = BARE, memory: Any = None, **changes: Any) -> Plan:
+def decided(before=BARE, memory=None, **changes) -> Plan:
     home = MemoryHome(True, "http://m-memory.ns.svc:8080") if memory and "serviceRef" in memory else None
     return decide(
         situation(0, spec=spec(**({"memory": memory} if memory else {})), before=before, memory=home, **changes)
@@ -37,7 +35,7 @@ def test_a_budget_is_put_once_and_again_when_it_changes_or_the_data_plane_forgot
 
 
 @pytest.mark.parametrize("memory", [None, {"serviceRef": {"name": "m"}, "budget": BUDGET}])
-def test_a_budget_that_left_the_data_plane_is_removed_there_even_when_it_was_away(memory: Any) -> None:
+def test_a_budget_that_left_the_data_plane_is_removed_there_even_when_it_was_away(memory) -> None:
     first = decided(memory={"budget": BUDGET})
     away = decided(first.status, memory, stats_problem="the data plane does not answer")
     assert away.calls == ()

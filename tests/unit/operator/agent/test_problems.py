@@ -1,7 +1,5 @@
 """An agent's status for a spec that the API server had to let through."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given, strategies as st
 
@@ -14,11 +12,11 @@ from .test_learning_agent import created, situation, spec
 SHA = "ab" * 32
 
 
-def ready(plan: Plan) -> dict[str, Any]:
+def ready(plan: Plan) -> dict:
     return next(item for item in plan.status["conditions"] if item["type"] == "Ready")
 
 
-def scheduled(line: str) -> dict[str, Any]:
+def scheduled(line: str) -> dict:
     body = spec()
     body["training"]["triggers"] = {"schedule": line}
     return body
@@ -61,7 +59,7 @@ def test_an_endless_train_annotation_trains_once() -> None:
     assert created(decide(situation(0, annotations=notes, before=first.status))) == []
 
 
-def playing(environment: str, algorithm: str = "ppo") -> dict[str, Any]:
+def playing(environment: str, algorithm: str = "ppo") -> dict:
     body = spec()
     body["task"] = {"environment": {"name": environment}}
     body["training"]["template"]["algorithm"] = algorithm

@@ -2,7 +2,6 @@
 
 import re
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -26,13 +25,13 @@ class Loop:
         self.now, self.rewarded, self.status = NOW, 100, {"registered": "solving/r1"}
         self.jobs: tuple[TrainingRun, ...] = ()
 
-    def look(self, **more: Any) -> Plan:
+    def look(self, **more) -> Plan:
         arguments = {"before": self.status, "jobs": self.jobs, "now": self.now, **more}
         plan = decide(situation(self.rewarded, **arguments))
         self.status = plan.status
         return plan
 
-    def until_it_begins(self, **more: Any) -> float:
+    def until_it_begins(self, **more) -> float:
         """Seconds."""
         waited = 0.0
         while not created(plan := self.look(**more)):
@@ -80,13 +79,13 @@ def test_the_status_says_how_many_runs_brought_nothing_and_when_the_next_one_beg
     assert "begins in 10 s" in why(loop.look())
 
 
-def _longer() -> dict[str, Any]:
+def _longer() -> dict:
     body = spec()
     body["training"]["template"]["totalSteps"] = 2000
     return body
 
 
-def _other_world() -> dict[str, Any]:
+def _other_world() -> dict:
     body = spec()
     body["task"]["environment"]["level"] = "hard"
     return body
@@ -103,7 +102,7 @@ def _other_world() -> dict[str, Any]:
     ],
     ids=["spec", "world", "environment code", "reward policy", "asked"],
 )
-def test_a_change_or_an_order_ends_the_rest(change: dict[str, Any]) -> None:
+def test_a_change_or_an_order_ends_the_rest(change: dict) -> None:
     loop = after(*["Failed"] * 8)
     assert created(loop.look()) == []
     loop.now += timedelta(seconds=60)

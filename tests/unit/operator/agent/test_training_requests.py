@@ -1,7 +1,6 @@
 """A training request gets the template or less of it; whatever would widen the template is refused by name."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from tests.unit.operator.agent.test_learning_agent import created, situation, spec
@@ -36,17 +35,17 @@ TRAINING = {
 }
 
 
-def request(**wish: Any) -> TrainingRequest:
+def request(**wish) -> TrainingRequest:
     return TrainingRequest.model_validate({"request_id": "r1", **wish})
 
 
-def after(**wish: Any) -> Training:
+def after(**wish) -> Training:
     result = narrowed(Training.model_validate(TRAINING), request(**wish))
     assert result.refusals == ()
     return result.training
 
 
-def agent_with(wish: TrainingRequest, **changes: Any) -> AgentSnapshot:
+def agent_with(wish: TrainingRequest, **changes) -> AgentSnapshot:
     snapshot = situation(0, "r1", spec=spec(training=TRAINING), **changes)
     return replace(snapshot, stats=snapshot.stats.model_copy(update={"training_wish": wish}))
 
@@ -99,7 +98,7 @@ def test_everything_a_request_may_narrow_reaches_the_run() -> None:
         ({"dataset": {"max_reward": -3.0}}, "dataset.min_reward: 0.0 is above max_reward"),
     ],
 )
-def test_what_would_widen_the_template_is_refused_with_field_value_and_bound(wish: dict[str, Any], words: str) -> None:
+def test_what_would_widen_the_template_is_refused_with_field_value_and_bound(wish: dict, words: str) -> None:
     plan = decide(agent_with(request(**wish)))
     assert created(plan) == []
     assert words in plan.status["refusedTrainingRequest"]

@@ -1,7 +1,6 @@
 """Turns whose runs fail, are deleted, come twice or belong to a new agent of the same name: no episode judges twice."""
 
 from itertools import pairwise
-from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
@@ -14,23 +13,23 @@ from learnloop_operator.agents.decide_agent import decide
 from .test_learning_agent import job, situation, spec
 
 DISTURBANCES = ("none", "fails", "is deleted", "status is lost", "operator dies before the status")
-TASKS: tuple[dict[str, Any], ...] = (
+TASKS = (
     {"environment": {"name": "CartPole-v1"}},
     {"external": {"trainingEnvironment": "worlds:DictWorld"}, "observations": 9, "actions": 3},
     {"external": {"trainingEnvironment": "worlds:Team"}, "observations": 6, "continuous": [{"low": -1, "high": 1}]},
 )
 
 
-def proofs(task: dict[str, Any], uid: str, disturbed: list[str]) -> list[tuple[int, int]]:
+def proofs(task: dict, uid: str, disturbed: list[str]) -> list[tuple[int, int]]:
     """Seed and first episode of every run that `decide` begins, whatever becomes of them."""
     body = spec()
     body["task"] = task
-    status: dict[str, Any] = {"registered": "solving/r1"}
+    status = {"registered": "solving/r1"}
     windows, jobs = [], ()
     for turn, how in enumerate(disturbed):
         notes = {names.ANNOTATION_TRAIN: f"turn {turn}"}
         snapshot = situation(0, spec=body, before=status, jobs=jobs, annotations=notes)
-        snapshot.object["metadata"]["uid"] = uid  # type: ignore[index]
+        snapshot.object["metadata"]["uid"] = uid
         plan = decide(snapshot)
         begun = [item for item in plan.apply if item["kind"] == "TrainingJob"]
         assert len(begun) == 1, plan.status["conditions"]

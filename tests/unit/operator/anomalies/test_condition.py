@@ -1,14 +1,12 @@
 """The condition Anomalous and its events."""
 
-from typing import Any
-
 from learnloop_operator.core.anomalies import Finding, ReturnAnomalies, judged, news
 
 QUIET = ReturnAnomalies(200)
 DROPPED = ReturnAnomalies(200, (Finding("SuddenDrop", "12 after 40"),))
 
 
-def status(*conditions: dict[str, Any]) -> dict[str, Any]:
+def status(*conditions: dict) -> dict:
     return {"conditions": list(conditions)}
 
 

@@ -1,5 +1,4 @@
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,15 +10,15 @@ class Kube:
     """Namespaces with their ConfigMaps."""
 
     def __init__(self) -> None:
-        self.bundles: dict[str, dict[str, Any]] = {}
+        self.bundles = {}
         self.looks = 0
 
-    async def find(self, _: Any, namespace: str, name: str) -> Any:
+    async def find(self, _, namespace: str, name: str):
         assert name == names.CA_CONFIG_MAP
         self.looks += 1
         return self.bundles.get(namespace)
 
-    async def apply(self, manifest: dict[str, Any], _: str, *, live: Any) -> None:
+    async def apply(self, manifest: dict, _: str, *, live) -> None:
         self.bundles[manifest["metadata"]["namespace"]] = manifest
 
 
@@ -32,7 +31,7 @@ def file(tmp_path: Path) -> Path:
 
 async def test_a_namespace_that_was_deleted_and_made_anew_gets_its_bundle_with_the_first_pass(file: Path) -> None:
     kube = Kube()
-    trust = TrustBundles(kube, file, lambda: 0.0)  # type: ignore[arg-type]
+    trust = TrustBundles(kube, file, lambda: 0.0)
     await trust.ensure("team-a")
     kube.bundles.clear()
     trust.forget("team-a")
@@ -42,7 +41,7 @@ async def test_a_namespace_that_was_deleted_and_made_anew_gets_its_bundle_with_t
 
 async def test_a_bundle_that_somebody_deleted_is_back_after_half_a_minute_and_costs_no_look_before(file: Path) -> None:
     kube, now = Kube(), [0.0]
-    trust = TrustBundles(kube, file, lambda: now[0])  # type: ignore[arg-type]
+    trust = TrustBundles(kube, file, lambda: now[0])
     await trust.ensure("team-a")
     kube.bundles.clear()
     now[0] = LOOK_SECONDS - 1
@@ -55,7 +54,7 @@ async def test_a_bundle_that_somebody_deleted_is_back_after_half_a_minute_and_co
 
 async def test_a_renewed_authority_is_spread_at_once(file: Path) -> None:
     kube = Kube()
-    trust = TrustBundles(kube, file, lambda: 0.0)  # type: ignore[arg-type]
+    trust = TrustBundles(kube, file, lambda: 0.0)
     await trust.ensure("team-a")
     file.write_text("second")
     await trust.ensure("team-a")

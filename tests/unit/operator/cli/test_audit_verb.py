@@ -3,7 +3,6 @@
 import io
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
@@ -18,9 +17,9 @@ class Proxy:
 
     namespace = "team-a"
 
-    def __init__(self, *answers: Any, status: int = 200) -> None:
+    def __init__(self, *answers, status: int = 200) -> None:
         self.answers, self.status = list(answers), status
-        self.requests: list[tuple[str, str, dict[str, str], Any]] = []
+        self.requests = []
         self.services: list[str] = []
         self.tokens = 0
 
@@ -28,11 +27,11 @@ class Proxy:
         self.tokens += 1
         return f"{account}/{audience}"
 
-    def forward(self, service: str) -> Any:
+    def forward(self, service: str):
         self.services.append(service)
 
         def send(
-            method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: Any, seconds: float
+            method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body, seconds: float
         ) -> tuple[int, str]:
             token = "default/memory.learnloop.dev/team-a/mem" if "/mem-memory" in service else "default/learnloop"
             assert headers == {"x-learnloop-token": token, "x-learnloop-namespace": "team-a"}

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ MOST_BYTES = 200_000
 ORDER = {"namespace": "ns", "verb": "pause", "name": "walker"}
 
 
-def rollout(name: str = "walker", namespace: str = "ns", **status: Any) -> dict[str, Any]:
+def rollout(name: str = "walker", namespace: str = "ns", **status) -> dict:
     return {"metadata": {"name": name, "namespace": namespace, "managedFields": [1]}, "spec": {}, "status": status}
 
 
@@ -183,7 +182,7 @@ def test_an_order_is_about_the_models_that_its_question_showed(pair, cluster):
 
 
 @pytest.mark.parametrize("judged", [[1e308, 1, 1e308, 1], ["a", 1, 2, 3], [3, 1, 3, None], "abcd", 5])
-def test_figures_of_one_rollout_that_make_no_interval_leave_the_others(judged: Any) -> None:
+def test_figures_of_one_rollout_that_make_no_interval_leave_the_others(judged) -> None:
     log = ChangeLog()
     log.put("modeldeployments", rollout(evidence=[{"name": "returns", "judged": judged}, None, "x"]))
     assert [item["intervals"] for item in log.read(None, 0.0).snapshot or []] == [{}]
@@ -198,7 +197,7 @@ def test_figures_of_one_rollout_that_make_no_interval_leave_the_others(judged: A
         ({**ORDER, "name": "x" * MOST_BODY}, {}),
     ],
 )
-def test_a_malformed_order_is_refused_with_a_sentence(pair: tuple[Console, Browser], body: Any, headers: Any) -> None:
+def test_a_malformed_order_is_refused_with_a_sentence(pair: tuple[Console, Browser], body, headers) -> None:
     status, _, answer = pair[1].ask("POST", "/orders", body, **headers)
     assert (status, len(json.loads(answer)["error"]) > 10) == (400, True)
 
@@ -241,7 +240,7 @@ def test_looking_at_a_recall_teaches_nothing(pair: tuple[Console, Browser], clus
 def test_a_user_sees_the_named_namespaces_or_the_cluster_or_the_own_one(listed, namespace, namespaces):
     cluster = WrittenCluster("own")
     cluster.patched = set(listed)
-    server, opened, watch = open_console(cluster, DataPlaneAccess, namespace)  # type: ignore[arg-type]
+    server, opened, watch = open_console(cluster, DataPlaneAccess, namespace)
     server.stop()
     assert watch.namespaces == opened.scope["namespaces"] == namespaces
 
@@ -255,14 +254,14 @@ def test_rights_are_those_of_the_caller(pair: tuple[Console, Browser], cluster: 
 class PlayedWatch(KubernetesCluster):
     """Lists and watches as a test plays them; the last step ends the console."""
 
-    def __init__(self, steps: list[Any]) -> None:
+    def __init__(self, steps: list) -> None:
         self.steps, self.requests, self.ended = steps, list[tuple[str, str]](), threading.Event()
 
-    def list_objects(self, plural: str, namespace: str | None) -> tuple[str, list[dict[str, Any]]]:
+    def list_objects(self, plural: str, namespace: str | None) -> tuple[str, list[dict]]:
         self.requests.append(("list", ""))
         return "10", [rollout("a")]
 
-    def changes(self, plural: str, namespace: str | None, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def changes(self, plural: str, namespace: str | None, version: str) -> Iterator[tuple[str, dict]]:
         self.requests.append(("watch", version))
         if not self.steps:
             self.ended.set()
@@ -278,7 +277,7 @@ def test_a_watch_goes_on_from_the_last_version_and_lists_again_only_where_it_mus
     monkeypatch.setattr(cluster_watch, "SHORTEST_PAUSE", 0.001)
     monkeypatch.setattr(cluster_watch, "LONGEST_PAUSE", 0.001)
 
-    def change(kind: str, version: str, name: str = "a") -> tuple[str, dict[str, Any]]:
+    def change(kind: str, version: str, name: str = "a") -> tuple[str, dict]:
         body = rollout(name, verdict=version)
         return kind, {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
 

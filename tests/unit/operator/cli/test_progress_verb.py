@@ -1,7 +1,6 @@
 """`kubectl learnloop progress`: a table of the weeks."""
 
 import json
-from typing import Any
 
 from testing.command_line import typed
 
@@ -43,18 +42,18 @@ class Rig:
 
     namespace = "team-a"
 
-    def __init__(self, *weeks: Any) -> None:
+    def __init__(self, *weeks) -> None:
         self.weeks, self.queries = list(weeks), list[dict[str, str]]()
 
-    def get(self, plural: str, name: str) -> Any:
+    def get(self, plural: str, name: str):
         assert (plural, name) == ("learningagents", "walker")
         return {}
 
     def token(self, account: str, audience: str) -> str:
         return "token"
 
-    def forward(self, service: str) -> Any:
-        def send(method: str, path: str, query: Any, headers: Any, body: Any, seconds: float) -> tuple[int, str]:
+    def forward(self, service: str):
+        def send(method: str, path: str, query, headers, body, seconds: float) -> tuple[int, str]:
             assert (method, path) == ("GET", "/api/v1/agents/walker/progress")
             self.queries.append(dict(query))
             return 200, json.dumps({"agent": "walker", "weeks": self.weeks})

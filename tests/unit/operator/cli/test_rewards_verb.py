@@ -1,7 +1,6 @@
 """`kubectl learnloop rewards`: one table of what episodes were worth, under what is suspected of their policy."""
 
 import json
-from typing import Any
 
 from learnloop_operator.cli.main import main
 from testing.command_line import typed
@@ -30,18 +29,18 @@ class Rig:
 
     namespace = "team-a"
 
-    def __init__(self, *answers: Any) -> None:
+    def __init__(self, *answers) -> None:
         self.rewards, self.queries = list(answers), list[dict[str, str]]()
 
-    def get(self, plural: str, name: str) -> Any:
+    def get(self, plural: str, name: str):
         agent = {"spec": {"rewardPolicyRef": {"name": "paying"}}}
         return {("learningagents", "walker"): agent, ("rewardpolicies", "paying"): POLICY}[plural, name]
 
     def token(self, account: str, audience: str) -> str:
         return "token"
 
-    def forward(self, service: str) -> Any:
-        def send(method: str, path: str, query: Any, headers: Any, body: Any, seconds: float) -> tuple[int, str]:
+    def forward(self, service: str):
+        def send(method: str, path: str, query, headers, body, seconds: float) -> tuple[int, str]:
             assert (method, path) == ("GET", "/api/v1/rewards/history")
             self.queries.append(dict(query))
             return 200, json.dumps({"rewards": self.rewards, "next": None})

@@ -3,7 +3,6 @@
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ class Api:
     def __init__(self, speaks: str, refusal: tuple[int, str] = (502, HUNG_UP)) -> None:
         self.speaks, self.refusal, self.requests = speaks, refusal, list[str]()
 
-    def send(self, method: str, path: str, *_: Any) -> tuple[int, str]:
+    def send(self, method: str, path: str, *_) -> tuple[int, str]:
         self.requests.append(path)
         return (200, "{}") if path.startswith(self.speaks) else self.refusal
 
@@ -63,7 +62,7 @@ def test_first_requests_at_the_same_time_each_find_out() -> None:
     both = threading.Barrier(2, timeout=20.0)
 
     class Slow(Api):
-        def send(self, method: str, path: str, *more: Any) -> tuple[int, str]:
+        def send(self, method: str, path: str, *more) -> tuple[int, str]:
             if path.startswith(PLAIN):
                 both.wait()
             return super().send(method, path, *more)

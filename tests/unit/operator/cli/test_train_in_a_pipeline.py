@@ -1,7 +1,6 @@
 """`train --wait`: a pipeline fails where the gates do."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from learnloop_operator.cli.steering import train
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def body(kind: str, name: str, ready: str = "", **status: Any) -> dict[str, Any]:
+def body(kind: str, name: str, ready: str = "", **status) -> dict:
     conditions = [{"type": "Ready", "status": "True", "reason": "Told", "message": ready}]
     return {
         "kind": kind,
@@ -26,7 +25,7 @@ def body(kind: str, name: str, ready: str = "", **status: Any) -> dict[str, Any]
     }
 
 
-def ended(number: int, phase: str, hours: float = 1.0, **status: Any) -> dict[str, Any]:
+def ended(number: int, phase: str, hours: float = 1.0, **status) -> dict:
     at = (NOW - timedelta(hours=hours)).isoformat()
     return body("TrainingJob", f"la-{number}", f"{phase} because", phase=phase, finishedAt=at, **status)
 
@@ -42,13 +41,13 @@ class Pipeline:
     def user(self) -> str:
         return "ci"
 
-    def get(self, plural: str, name: str) -> dict[str, Any]:
+    def get(self, plural: str, name: str) -> dict:
         return body("LearningAgent", name, trainings=6 + self.is_annotated)
 
-    def annotate(self, plural: str, name: str, values: Any) -> None:
+    def annotate(self, plural: str, name: str, values) -> None:
         self.is_annotated = True
 
-    def find(self, plural: str, name: str) -> dict[str, Any] | None:
+    def find(self, plural: str, name: str) -> dict | None:
         assert name == "la-7", "the run that was asked for, and no older one"
         self.looks += 1
         gates = [{"name": "minReturn", "passed": self.phase == "Validated", "message": "3 < 400 & no"}]
@@ -77,7 +76,7 @@ def test_a_run_that_is_deleted_ends_the_wait(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("learnloop_operator.cli.steering.POLL_SECONDS", 0.01)
 
     class Deleted(Pipeline):
-        def find(self, plural: str, name: str) -> dict[str, Any] | None:
+        def find(self, plural: str, name: str) -> dict | None:
             self.looks += 1
             return body("TrainingJob", name, phase="Training") if self.looks == 2 else None
 
@@ -91,7 +90,7 @@ def test_a_pipeline_says_why_no_run_begins(monkeypatch: pytest.MonkeyPatch, caps
     waiting = body("LearningAgent", "la", "RewardPolicy 'walker' is missing:\ncreate it", trainings=6)
 
     class Waits(Pipeline):
-        def get(self, plural: str, name: str) -> Any:
+        def get(self, plural: str, name: str):
             return waiting
 
         def find(self, plural: str, name: str) -> None:
@@ -109,7 +108,7 @@ def test_a_pipeline_outlives_an_api_server_that_is_away(status, monkeypatch, cap
     monkeypatch.setattr("learnloop_operator.cli.steering.POLL_SECONDS", 0.01)
 
     class Away(Pipeline):
-        def find(self, plural: str, name: str) -> dict[str, Any] | None:
+        def find(self, plural: str, name: str) -> dict | None:
             if self.looks == 1:
                 self.looks += 1
                 raise unreachable("cut off") if status is None else refusal(status, "no")
@@ -122,10 +121,10 @@ def test_a_pipeline_outlives_an_api_server_that_is_away(status, monkeypatch, cap
 
 def test_an_engine_is_checked_by_a_run_that_leaves_nothing() -> None:
     class Rig(Pipeline):
-        def create(self, _: str, job: dict[str, Any]) -> None:
+        def create(self, _: str, job: dict) -> None:
             self.job = TrainingJobSpec.model_validate(job["spec"])
 
-        def find(self, plural: str, name: str) -> dict[str, Any]:
+        def find(self, plural: str, name: str) -> dict:
             return ended(1, self.phase, step=2040)
 
         get = find

@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ OBEYED = "\x1b\x07\r\u202e\x9b"
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_no_command_prints_what_a_terminal_obeys(monkeypatch, capsys, fails):
-    def output(cluster: Any, name: str) -> str:
+    def output(cluster, name: str) -> str:
         if fails:
             raise CommandError(EVIL)
         return EVIL

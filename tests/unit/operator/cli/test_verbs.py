@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
@@ -39,20 +38,20 @@ class Objects:
 
     namespace = "ns"
 
-    def __init__(self, **kinds: dict[str, Any]) -> None:
+    def __init__(self, **kinds: dict) -> None:
         self.kinds, self.annotations = kinds, {}
 
-    def find(self, plural: str, name: str) -> dict[str, Any] | None:
+    def find(self, plural: str, name: str) -> dict | None:
         body = self.kinds.get(plural, {}).get(name)
         return {"metadata": {"name": name, "uid": "u"}, **body} if body is not None else None
 
-    def get(self, plural: str, name: str) -> dict[str, Any]:
+    def get(self, plural: str, name: str) -> dict:
         body = self.find(plural, name)
         if body is None:
             raise CommandError(f"no {name}")
         return body
 
-    def every(self, plural: str) -> list[dict[str, Any]]:
+    def every(self, plural: str) -> list[dict]:
         return [self.get(plural, name) for name in self.kinds.get(plural, {})]
 
     def annotate(self, plural: str, name: str, values: Mapping[str, str | None]) -> None:
@@ -61,11 +60,11 @@ class Objects:
     def user(self) -> str:
         return "alice"
 
-    def events(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+    def events(self, body: dict) -> list[dict]:
         return [{"at": datetime(2026, 1, 1, tzinfo=UTC), "type": "Normal", "reason": "Promoted", "note": "it did well"}]
 
 
-def rollout(**fields: Any) -> Objects:
+def rollout(**fields) -> Objects:
     return Objects(modeldeployments={"x": {"status": fields}})
 
 
@@ -101,7 +100,7 @@ HELD = {"hand": {"verb": "pause", "by": "bob", "at": "2026-01-31T12:00:00Z"}}
         (retry, {"blockedRevision": PINS[1], "blockedRevisions": PINS}, "bbbbbbbb by alice"),
     ],
 )
-def test_a_verb_names_what_is_shown_and_who_says_it(verb: Any, fields: dict[str, Any], written: str) -> None:
+def test_a_verb_names_what_is_shown_and_who_says_it(verb, fields: dict, written: str) -> None:
     cluster = rollout(**fields)
     assert verb(cluster, "x")
     assert printed(cluster, verb.__name__) == written
@@ -124,7 +123,7 @@ def test_a_verb_names_what_is_shown_and_who_says_it(verb: Any, fields: dict[str,
         (retry, {"phase": "Healthy"}, "nothing to retry"),
     ],
 )
-def test_a_verb_refuses_where_it_would_do_nothing(verb: Any, fields: dict[str, Any], refusal: str) -> None:
+def test_a_verb_refuses_where_it_would_do_nothing(verb, fields: dict, refusal: str) -> None:
     cluster = rollout(**fields)
     with pytest.raises(CommandError, match=refusal):
         verb(cluster, "x")
@@ -263,7 +262,7 @@ def test_without_kubectl_the_command_fails_with_one_sentence(capsys, monkeypatch
 
 def test_an_override_is_signed_with_its_end_and_reason() -> None:
     cluster = rollout(phase="Healthy")
-    order: dict[str, Any] = {"agent": "cart", "span": "30m", "reason": "wrong prices"}
+    order = {"agent": "cart", "span": "30m", "reason": "wrong prices"}
     assert "cart gets no answer for 30m" in override(cluster, "x", **order | {"stop": True})
     what, by = printed(cluster, "override").split(" by ")
     fields = parse_qs(what)

@@ -1,7 +1,5 @@
 """`kubectl learnloop why`: the arms, the evidence, the orders and who decided."""
 
-from typing import Any
-
 from learnloop_operator.cli.inspection import why
 
 EVIDENCE = {
@@ -13,7 +11,7 @@ EVIDENCE = {
     "neededEpisodes": 75,
     "estimatedAt": "2026-01-31T12:02:00Z",
 }
-ROLLOUT: dict[str, Any] = {
+ROLLOUT = {
     "phase": "Progressing",
     "stepText": "2/4",
     "weight": 25,
@@ -24,17 +22,17 @@ ROLLOUT: dict[str, Any] = {
 }
 
 
-def answered(status: dict[str, Any]) -> str:
+def answered(status: dict) -> str:
     """The text of `why`."""
 
     class Cluster:
-        def get(self, plural: str, name: str) -> dict[str, Any]:
+        def get(self, plural: str, name: str) -> dict:
             return {"metadata": {"name": name, "uid": "u"}, "status": status}
 
-        def events(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        def events(self, body: dict) -> list[dict]:
             return []
 
-    return why(Cluster(), "x")  # type: ignore[arg-type]
+    return why(Cluster(), "x")
 
 
 def test_why_of_a_promoted_model_has_its_figures_and_when_it_was_promoted() -> None:

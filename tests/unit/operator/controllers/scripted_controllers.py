@@ -37,10 +37,10 @@ class Scripted:
 
 
 class Applied:
-    async def apply(self, *_: Any, **__: Any) -> None:
+    async def apply(self, *_, **__) -> None:
         return
 
-    def parted(self, *_: Any) -> None:
+    def parted(self, *_) -> None:
         return
 
 
@@ -51,12 +51,12 @@ class Leading:
         return
 
 
-def runtime(*controllers: Scripted, reads: Any = None) -> Runtime:
+def runtime(*controllers: Scripted, reads=None) -> Runtime:
     made = Runtime(
         controllers,
-        Applied(),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        Leading(),  # type: ignore[arg-type]
+        Applied(),
+        None,
+        Leading(),
         OperatorMetrics(),
         workers=2,
         resync_seconds=60,

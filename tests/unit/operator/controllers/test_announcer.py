@@ -3,7 +3,6 @@
 import asyncio
 import json
 from contextlib import suppress
-from typing import Any
 
 from aiohttp import web
 
@@ -21,7 +20,7 @@ def _call(deployment: str, revision: str, at: str = "12:00") -> Announcement:
     return Announcement(Call("PUT", f"/api/v1/models/{deployment}/deployed", body), revision)
 
 
-async def test_changes_wait_for_the_data_plane_and_arrive_in_order_once(wire: Any) -> None:
+async def test_changes_wait_for_the_data_plane_and_arrive_in_order_once(wire) -> None:
     wire.answer(503, {"error": {"message": "PostgreSQL is away"}})
     wire.answer(422, {"error": {"message": "no"}})
     done = asyncio.Event()

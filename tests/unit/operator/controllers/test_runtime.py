@@ -5,7 +5,6 @@ import io
 import json
 import logging
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -35,10 +34,10 @@ async def test_an_object_that_only_the_cache_lacks_is_not_taken_for_deleted() ->
             return ()
 
     class There(CachedReads):
-        async def relearn(self, kind: Any, namespace: str, name: str) -> Any:
+        async def relearn(self, kind, namespace: str, name: str):
             return {"metadata": {"name": name}} if name == "a" else None
 
-    reads = There(None, ObjectCache(CACHED))  # type: ignore[arg-type]
+    reads = There(None, ObjectCache(CACHED))
     made = runtime(Absent({}), reads=reads)
     await made.one_pass(A)
     await made.one_pass(B)
@@ -98,7 +97,7 @@ async def test_whoever_takes_over_looks_first_at_what_is_on_trial(status, first,
     assert not first or passes[0] == TRIED.name
 
 
-async def _taken_over(tried: dict[str, Any], how: str) -> list[str]:
+async def _taken_over(tried: dict, how: str) -> list[str]:
     """The passes of a new leader over fifty objects at rest and the one that is `tried`, by name."""
     cache, leading, listed, over = ObjectCache(CACHED), Leading(), asyncio.Event(), asyncio.Event()
     leading.acquired = asyncio.Event()
@@ -118,13 +117,13 @@ async def _taken_over(tried: dict[str, Any], how: str) -> list[str]:
 
     made = Runtime(
         [Looking({}, kind=MODEL_DEPLOYMENT)],
-        Applied(),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        leading,  # type: ignore[arg-type]
+        Applied(),
+        None,
+        leading,
         OperatorMetrics(),
         workers=1,
         resync_seconds=60,
-        reads=Listed(None, cache, ()),  # type: ignore[arg-type]
+        reads=Listed(None, cache, ()),
     )
     running = asyncio.create_task(made.run())
     for key in keys:

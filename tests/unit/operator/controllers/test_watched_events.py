@@ -1,7 +1,5 @@
 """The objects that an event marks, whether it is news, and how soon they are looked at."""
 
-from typing import Any
-
 from learnloop_operator.kube.cached_reads import CACHED
 from learnloop_operator.kube.kinds import DEPLOYMENT, LEARNING_AGENT, MEMORY_SERVICE, MODEL_DEPLOYMENT, TRAINING_JOB
 from learnloop_operator.kube.object_cache import ObjectCache
@@ -29,9 +27,7 @@ def test_a_memory_service_is_marked_when_an_agents_budget_changes_and_by_nothing
         ("LearningAgent", "la"), ("MemoryService", "one"), ("MemoryService", "other")
     ))  # fmt: skip
 
-    def marked(
-        service: str, budget: dict[str, Any] | None = None, deleted: bool = False, **more: Any
-    ) -> set[ObjectKey]:
+    def marked(service: str, budget: dict | None = None, deleted: bool = False, **more) -> set[ObjectKey]:
         memory = {"serviceRef": {"name": service}} | ({"budget": budget} if budget else {})
         body = {"metadata": {"namespace": "ns"}, "spec": {"memory": memory}, **more}
         return relations.changed(agent, body, deleted=deleted) - {agent}
@@ -54,7 +50,7 @@ def test_a_model_deployment_is_marked_when_its_agents_model_changes_and_by_no_fi
     owner = {"apiVersion": LEARNING_AGENT.api_version, "kind": agent.kind, "name": "la", "controller": True}
     child = {"metadata": {"namespace": "ns", "ownerReferences": [owner]}}
 
-    def marked(generation: int = 1, deleted: bool = False, **status: Any) -> bool:
+    def marked(generation: int = 1, deleted: bool = False, **status) -> bool:
         body = {"metadata": {"namespace": "ns", "generation": generation}, "status": status}
         return rollout in relations.changed(agent, body, deleted=deleted)
 
@@ -92,7 +88,7 @@ async def test_what_our_own_children_echo_is_one_pass_a_moment_later_and_news_of
     made.tracked.add(TRIED)
     handle = child_handler(DEPLOYMENT, made, cache)
 
-    def event(version: int, name: str) -> dict[str, Any]:
+    def event(version: int, name: str) -> dict:
         owner = {"apiVersion": MODEL_DEPLOYMENT.api_version, "kind": TRIED.kind, "name": TRIED.name, "controller": True}
         metadata = {"namespace": "ns", "name": name, "resourceVersion": str(version), "ownerReferences": [owner]}
         return {"type": "MODIFIED", "object": {"metadata": metadata}}
@@ -131,7 +127,7 @@ async def test_a_spec_that_another_controller_or_a_listing_brought_into_the_cach
     made, cache = runtime(Scripted({})), ObjectCache(CACHED)
     handle = own_handler(TRAINING_JOB, made, RelatedObjects(), cache)
 
-    async def written(version: str, **metadata: Any) -> int:
+    async def written(version: str, **metadata) -> int:
         body = {"metadata": {"namespace": "ns", "name": "a", "resourceVersion": version, **metadata}}
         cache.put(TRAINING_JOB, body)
         await handle({"type": "MODIFIED", "object": body})

@@ -1,7 +1,6 @@
 """The operator makes no pod that the platform does not allow, whatever the API server let through."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -38,7 +37,7 @@ HOST = {"volumes": [{"name": "h", "hostPath": {"path": "/"}}]}
         ({"env": [{"name": "A", "valueFrom": {"fileKeyRef": {}}}]}, "pod.env[0].valueFrom: 'fileKeyRef' is a source"),
     ],
 )
-def test_field_value_and_fix_are_named(options: dict[str, Any], sentence: str) -> None:
+def test_field_value_and_fix_are_named(options: dict, sentence: str) -> None:
     problem = forbidden(PodOptions.model_validate(options), "pod", RULES)
     assert problem.startswith(sentence)
     assert "of the chart" in problem

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from learnloop_operator.reconcile.background import ArtifactUsageReporter
 A, B, C, D, E = ("a" * 64, "b" * 64, "c" * 64, "d" * 64, "e" * 64)
 
 
-def deployment() -> dict[str, Any]:
+def deployment() -> dict:
     return {
         "metadata": {"name": "md", "annotations": {"note": f"learnloop://ns/{D}"}},
         "spec": {"model": {"uri": f"learnloop://ns/{A}"}},
@@ -27,12 +26,12 @@ def deployment() -> dict[str, Any]:
     }
 
 
-def policy() -> dict[str, Any]:
+def policy() -> dict:
     evaluator = {"type": "reward-model", "rewardModel": {"sha256": E}}
     return {"metadata": {"name": "rp"}, "spec": {"components": [{"name": "liked", "evaluator": evaluator}]}}
 
 
-def job(name: str, **status: str) -> dict[str, Any]:
+def job(name: str, **status: str) -> dict:
     return {"metadata": {"name": name}, "spec": {}, "status": status}
 
 
@@ -46,7 +45,7 @@ def test_more_than_can_be_told_is_not_told_in_part() -> None:
         in_use([], [job(f"j{number}") for number in range(20_001)])
 
 
-async def test_each_namespace_is_told_and_one_that_cannot_be_seen_is_not(wire: Any, kube: KubeClient) -> None:
+async def test_each_namespace_is_told_and_one_that_cannot_be_seen_is_not(wire, kube: KubeClient) -> None:
     wire.answer(200, {"metadata": {"resourceVersion": "1"}, "items": [deployment()]})
     wire.answer(200, {"metadata": {"resourceVersion": "1"}, "items": []})
     wire.answer(200, {"metadata": {"resourceVersion": "1"}, "items": [policy()]})

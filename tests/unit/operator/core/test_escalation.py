@@ -1,7 +1,5 @@
 """Hostile PodOptions, every field, gain nothing by what the operator renders, and the attack itself can see."""
 
-from typing import Any
-
 import pytest
 
 from bench.adversary import escalation
@@ -21,7 +19,7 @@ def test_every_field_of_pod_options_is_tried() -> None:
     assert fields == set(escalation.FIELDS)
 
 
-def test_the_attack_gets_through_where_nothing_holds(monkeypatch: Any) -> None:
+def test_the_attack_gets_through_where_nothing_holds(monkeypatch) -> None:
     everything = ("hostPath", "nfs", "projected", "emptyDir")
     monkeypatch.setattr(escalation, "RULES", PodRules(volume_kinds=everything, env_sources=("fileKeyRef",)))
     breaches = " ".join(escalation.attack(60, 20).breaches)
@@ -30,6 +28,6 @@ def test_the_attack_gets_through_where_nothing_holds(monkeypatch: Any) -> None:
 
 
 @pytest.mark.parametrize("pod", [{"hostNetwork": True}, {"securityContext": {}}])
-def test_a_pod_that_is_not_restricted_is_seen(pod: dict[str, Any]) -> None:
+def test_a_pod_that_is_not_restricted_is_seen(pod: dict) -> None:
     fine = {"containers": [], "volumes": [], "securityContext": {"runAsNonRoot": True}}
     assert list(escalation.flaws({**fine, **pod})) == ["is not restricted"]

@@ -1,7 +1,6 @@
 """A pod that cannot start says why, and so does a controller that cannot make it."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -21,16 +20,16 @@ UNSCHEDULABLE = {
 }
 
 
-def pod(age: float = 60, **status: Any) -> dict[str, Any]:
+def pod(age: float = 60, **status) -> dict:
     made = (NOW - timedelta(seconds=age)).isoformat()
     return {"metadata": {"name": "t-master-0", "uid": "p-1", "creationTimestamp": made}, "status": status}
 
 
-def waiting(reason: str, message: str | None = "back-off", name: str = "pytorch") -> dict[str, Any]:
+def waiting(reason: str, message: str | None = "back-off", name: str = "pytorch") -> dict:
     return {"name": name, "state": {"waiting": {"reason": reason, "message": message}}}
 
 
-def ended(code: int, message: str = "", reason: str = "Error") -> dict[str, Any]:
+def ended(code: int, message: str = "", reason: str = "Error") -> dict:
     return {"exitCode": code, "message": message, "reason": reason}
 
 
@@ -100,7 +99,7 @@ def test_the_cause_is_told_and_not_the_line_that_came_last(log: str, cause: str)
         ),
     ],
 )
-def test_a_pod_that_cannot_start_says_why(status: dict[str, Any], sentence: str) -> None:
+def test_a_pod_that_cannot_start_says_why(status: dict, sentence: str) -> None:
     assert sentence in trouble(pod(**status))
     assert sentence in str(complaint_of(pod(**status)))
 
@@ -115,7 +114,7 @@ def test_a_pod_that_cannot_start_says_why(status: dict[str, Any], sentence: str)
         {"containerStatuses": [{"state": {"terminated": ended(0)}}]},
     ],
 )
-def test_a_pod_on_its_way_or_at_work_has_no_trouble(status: dict[str, Any]) -> None:
+def test_a_pod_on_its_way_or_at_work_has_no_trouble(status: dict) -> None:
     assert trouble(pod(**status)) == ""
 
 
@@ -176,8 +175,8 @@ def test_a_gang_without_its_image_spends_no_attempt_although_its_workers_give_up
     assert "pod t-master-0 never started: ErrImagePull" in condition(failed, "Ready")["message"]
 
 
-async def test_the_newest_failure_event_is_the_reason(wire: Any, kube: KubeClient) -> None:
-    def event(reason: str, note: str, at: str) -> dict[str, Any]:
+async def test_the_newest_failure_event_is_the_reason(wire, kube: KubeClient) -> None:
+    def event(reason: str, note: str, at: str) -> dict:
         return {"metadata": {}, "reason": reason, "note": note, "deprecatedLastTimestamp": at}
 
     wire.answer(
@@ -194,8 +193,8 @@ async def test_the_newest_failure_event_is_the_reason(wire: Any, kube: KubeClien
     assert "regarding.uid%3Du-1" in wire.requests[0][1]
 
 
-async def test_what_a_job_of_the_same_name_said_before_this_gang_is_not_its_reason(wire: Any, kube: KubeClient) -> None:
-    def event(note: str, at: str) -> dict[str, Any]:
+async def test_what_a_job_of_the_same_name_said_before_this_gang_is_not_its_reason(wire, kube: KubeClient) -> None:
+    def event(note: str, at: str) -> dict:
         return {"metadata": {}, "reason": "FailedCreate", "note": note, "deprecatedLastTimestamp": at}
 
     wire.answer(200, {"items": [event("an old Job's", "2026-03-01T11:59:59Z")]})
@@ -205,12 +204,12 @@ async def test_what_a_job_of_the_same_name_said_before_this_gang_is_not_its_reas
     assert "regarding.name%3Dt-rank-0" in wire.requests[-1][1]
 
 
-async def test_events_that_may_not_be_read_stop_nothing(wire: Any, kube: KubeClient) -> None:
+async def test_events_that_may_not_be_read_stop_nothing(wire, kube: KubeClient) -> None:
     wire.answer(403, {"reason": "Forbidden"})
     assert await failure_of(kube, "ns", "u-1") == ""
 
 
-async def test_a_pod_that_is_being_made_for_long_is_asked_for_its_events(wire: Any, kube: KubeClient) -> None:
+async def test_a_pod_that_is_being_made_for_long_is_asked_for_its_events(wire, kube: KubeClient) -> None:
     note = 'MountVolume.SetUp failed for volume "data" : configmap "nobody" not found'
     wire.answer(200, {"items": [{"metadata": {}, "reason": "FailedMount", "note": note}]})
     creating = {"phase": "Pending", "containerStatuses": [waiting("ContainerCreating", None)]}

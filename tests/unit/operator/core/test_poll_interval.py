@@ -1,7 +1,6 @@
 """When pods that are not ready are looked at again."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -17,7 +16,7 @@ def ago(seconds: int) -> str:
     return stamp(NOW - timedelta(seconds=seconds))
 
 
-def deployment(*conditions: dict[str, Any]) -> dict[str, Any]:
+def deployment(*conditions: dict) -> dict:
     return {"metadata": {"creationTimestamp": MADE}, "status": {"conditions": list(conditions)}}
 
 

@@ -3,7 +3,6 @@
 import json
 import random
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -21,9 +20,7 @@ from learnloop_operator.rewards import REPEAT_SECONDS, RETRY_SECONDS, RewardPoli
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-def situation(
-    weights: tuple[float, ...] = (0.6, 0.4), status: dict[str, Any] | None = None, **changes: Any
-) -> RewardPolicySnapshot:
+def situation(weights: tuple[float, ...] = (0.6, 0.4), status: dict | None = None, **changes) -> RewardPolicySnapshot:
     components = [{"name": f"c{i}", "type": "environment", "weight": weight} for i, weight in enumerate(weights)]
     spec = changes.pop("spec", {"components": components})
     body = {"metadata": {"name": "rp", "namespace": "ns", "generation": 2}, "status": status or {}}
@@ -31,7 +28,7 @@ def situation(
     return RewardPolicySnapshot(**chosen)
 
 
-def ready(plan: Plan) -> dict[str, Any]:
+def ready(plan: Plan) -> dict:
     return next(item for item in plan.status["conditions"] if item["type"] == "Ready")
 
 
@@ -59,7 +56,7 @@ def test_what_the_data_plane_can_only_tell_of_a_published_revision_is_asked_for_
     assert decide(situation(status=dict(first.status))).requeue_after is None
 
 
-def suspicion(plan: Plan) -> dict[str, Any]:
+def suspicion(plan: Plan) -> dict:
     return next(item for item in plan.status["conditions"] if item["type"] == "RewardHackingSuspected")
 
 
@@ -106,7 +103,7 @@ def test_a_dry_run_publishes_nothing_and_tells_how_it_compares() -> None:
 CHECKED = {"bias": {"groupBy": ["metadata.language"]}}
 
 
-def bias_condition(plan: Plan) -> dict[str, Any]:
+def bias_condition(plan: Plan) -> dict:
     return next(item for item in plan.status["conditions"] if item["type"] == "BiasSuspected")
 
 
@@ -163,7 +160,7 @@ def test_a_revision_that_is_biased_is_held_back_where_the_policy_says_so() -> No
     assert (stays.status["phase"], ready(stays)["status"]) == ("Published", "True"), "what is in force stays in force"
 
 
-async def test_the_check_is_asked_for_with_the_name_of_the_policy(wire: Any, kube: Any) -> None:
+async def test_the_check_is_asked_for_with_the_name_of_the_policy(wire, kube) -> None:
     wire.answer(200, policy(CHECKED))
     wire.answer(200, {"metadata": {}, "items": []})
     wire.answer(200, bias().model_dump())
@@ -200,7 +197,7 @@ def test_a_policy_that_slipped_past_old_rules_is_reported_with_its_field(compone
 
 
 @given(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=6), st.randoms())
-def test_the_order_of_keys_never_changes_a_revision(content: dict[str, Any], shuffle: random.Random) -> None:
+def test_the_order_of_keys_never_changes_a_revision(content: dict, shuffle: random.Random) -> None:
     items = list(content.items())
     shuffle.shuffle(items)
     assert revision(dict(items)) == revision(content)
@@ -210,15 +207,15 @@ AGENT = {"metadata": {"name": "a", "namespace": "ns"}, "spec": {"rewardPolicyRef
 
 
 def controller(kube: KubeClient, url: str) -> RewardPolicyController:
-    unused: Any = None
+    unused = None
     return RewardPolicyController(Services(kube, DataPlane(url, "/nonexistent"), unused, unused, unused))
 
 
-def policy(spec: dict[str, Any], status: dict[str, Any] | None = None) -> dict[str, Any]:
+def policy(spec: dict, status: dict | None = None) -> dict:
     return {"metadata": {"name": "rp", "namespace": "ns", "generation": 1}, "spec": spec, "status": status or {}}
 
 
-async def test_the_signs_of_the_revision_in_force_are_read_for_a_policy_that_is_used(wire: Any, kube: Any) -> None:
+async def test_the_signs_of_the_revision_in_force_are_read_for_a_policy_that_is_used(wire, kube) -> None:
     wire.answer(200, policy({}))
     wire.answer(200, {"metadata": {}, "items": [AGENT]})
     wire.answer(200, signals().model_dump())
@@ -228,7 +225,7 @@ async def test_the_signs_of_the_revision_in_force_are_read_for_a_policy_that_is_
     assert wire.requests[-1][:2] == ("GET", path)
 
 
-async def test_a_dry_run_is_asked_for_once_and_a_busy_data_plane_is_asked_again(wire: Any, kube: Any) -> None:
+async def test_a_dry_run_is_asked_for_once_and_a_busy_data_plane_is_asked_again(wire, kube) -> None:
     spec = {"dryRun": True}
     for answer in (
         (429, {"error": {"message": "another one"}}),
@@ -259,7 +256,7 @@ LIMITED = {
 }
 
 
-def recorded(plan: Plan) -> dict[str, Any] | None:
+def recorded(plan: Plan) -> dict | None:
     return next((item for item in plan.status["conditions"] if item["type"] == "OutcomeValuesRecorded"), None)
 
 

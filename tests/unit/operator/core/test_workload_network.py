@@ -36,27 +36,27 @@ URL = re.compile(r"(?:https?|postgresql)://(?:[^@/\s\"]*@)?([a-z0-9-]+)\.([a-z0-
 Manifests = Iterable[Any]
 
 
-def training(name: str = "t", network: WorkloadNetwork | None = USUAL, **changes: Any) -> Manifests:
+def training(name: str = "t", network: WorkloadNetwork | None = USUAL, **changes) -> Manifests:
     """The plan that begins an attempt."""
     snapshot = situation(object=resource(name=name), spec=spec(**changes))
     backends = Backends(defaults=replace(DEFAULTS, data_url=DATA_URL, network=network))
     return launch(snapshot, backends, 0, "").apply
 
 
-def agent(network: WorkloadNetwork | None = USUAL, **changes: Any) -> Manifests:
+def agent(network: WorkloadNetwork | None = USUAL, **changes) -> Manifests:
     defaults = AgentDefaults("serving:1", DATA_URL, tls=("ns",), network=network)
     return decide_agent(replace(agent_world(**changes), defaults=defaults)).apply
 
 
-def memory(network: WorkloadNetwork | None = USUAL, spec: dict[str, Any] | None = None) -> Manifests:
+def memory(network: WorkloadNetwork | None = USUAL, spec: dict | None = None) -> Manifests:
     return decide_memory(replace(memory_world(spec), network=network, tls=True)).apply
 
 
-def policies(*parts: Manifests) -> list[Any]:
+def policies(*parts: Manifests) -> list:
     return [item for part in parts for item in part if item["kind"] == "NetworkPolicy"]
 
 
-def templates(tree: Any) -> Iterable[Any]:
+def templates(tree) -> Iterable:
     """Every pod template of what was made, wherever a kind keeps it."""
     if isinstance(tree, dict):
         if "metadata" in tree and "containers" in (tree.get("spec") or {}):
@@ -100,7 +100,7 @@ def test_ranks_call_the_data_plane_and_the_dns_and_nothing_else() -> None:
         ({"initialPolicy": {"uri": "s3://models/first.onnx"}}, OUTSIDE, 443),
     ],
 )
-def test_an_address_that_the_spec_names_is_let_through(named: dict[str, Any], target: Party, port: int) -> None:
+def test_an_address_that_the_spec_names_is_let_through(named: dict, target: Party, port: int) -> None:
     made = training(**named)
     assert Network(policies(made)).allows(party(made, "trainer"), target, port)
     assert not Network(policies(training())).allows(party(made, "trainer"), target, port)
@@ -248,5 +248,5 @@ def test_settings_read_it_and_refuse_what_cannot_be() -> None:
             settings_of({"LEARNLOOP_WORKLOAD_NETWORK": value})
 
 
-def _env(pod: Any) -> list[Any]:
+def _env(pod) -> list:
     return [item for container in pod["spec"]["containers"] for item in container.get("env", [])]

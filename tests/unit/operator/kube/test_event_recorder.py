@@ -13,19 +13,19 @@ class Kube:
     """Keeps what is created."""
 
     def __init__(self) -> None:
-        self.created: list[dict[str, Any]] = []
+        self.created = []
 
-    async def create(self, event: dict[str, Any]) -> None:
+    async def create(self, event: dict) -> None:
         self.created.append(event)
 
 
-def thing(number: int) -> dict[str, Any]:
+def thing(number: int) -> dict:
     metadata = {"name": f"thing-{number}", "namespace": "ns", "uid": str(number)}
     return {"apiVersion": "learnloop.dev/v1alpha1", "kind": "RewardPolicy", "metadata": metadata}
 
 
 def flooded(kube: Kube, count: int) -> tuple[EventRecorder, "asyncio.Task[None]"]:
-    recorder = EventRecorder(kube, "op")  # type: ignore[arg-type]
+    recorder = EventRecorder(kube, "op")
     for number in range(count):
         recorder.note(thing(number), Notice("Normal", "Published", f"thing {number}"))
     return recorder, asyncio.create_task(recorder.run())
@@ -55,12 +55,12 @@ async def test_a_repeated_event_is_sent_once_and_failures_fail_nothing() -> None
     sent, clock = list[Any](), [0.0]
 
     class Kube:
-        async def create(self, body: Any) -> None:
+        async def create(self, body) -> None:
             sent.append(body)
             if len(sent) == 1:
                 raise KubeError("refused")
 
-    recorder = EventRecorder(Kube(), "op", lambda: clock[0])  # type: ignore[arg-type]
+    recorder = EventRecorder(Kube(), "op", lambda: clock[0])
     about = {"apiVersion": "v", "kind": "K", "metadata": {"name": "x", "namespace": "ns", "uid": "u"}}
     for _ in range(25):
         recorder.note(about, Notice("Normal", "Held", "no data"))

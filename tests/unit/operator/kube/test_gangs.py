@@ -1,7 +1,5 @@
 """The object that runs a TrainingJob's gang: its own, on whichever backend the cluster has."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_operator.kube.errors import KindMissing, NotFound, Unavailable
@@ -18,9 +16,9 @@ class Cluster:
     def __init__(self, *kinds: str, **owners: str) -> None:
         self.kinds, self.owners = set(kinds), owners
         self.requests: list[str] = []
-        self.workloads: dict[ResourceKind, list[Any]] = {}
+        self.workloads = {}
 
-    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Any:
+    async def get(self, kind: ResourceKind, namespace: str, name: str):
         self.requests.append(kind.kind)
         if kind.kind not in self.kinds:
             raise KindMissing("404", status=404)
@@ -29,14 +27,14 @@ class Cluster:
         reference = {"kind": "TrainingJob", "name": name, "uid": self.owners[kind.kind], "controller": True}
         return {"metadata": {"name": name, "namespace": namespace, "uid": "g", "ownerReferences": [reference]}}
 
-    async def list(self, kind: ResourceKind, *_: Any, labels: str, **__: Any) -> Any:
+    async def list(self, kind: ResourceKind, *_, labels: str, **__):
         if kind not in self.workloads:
             raise KindMissing("404", status=404)
         return self.workloads[kind] if labels.endswith("=g") else []
 
 
 async def backend(cluster: Cluster, setting: str = "auto", recorded: str | None = None) -> tuple[str | None, set[str]]:
-    gang = await find_gang(cluster, resource(), setting, recorded)  # type: ignore[arg-type]
+    gang = await find_gang(cluster, resource(), setting, recorded)
     return str(gang.object["kind"]) if gang.object else None, set(gang.installed)
 
 
@@ -67,23 +65,23 @@ async def test_an_object_of_the_same_name_that_is_somebody_elses_is_no_gang_of_o
 
 async def test_a_queue_is_missing_only_where_kueue_is_not_installed() -> None:
     cluster = Cluster()
-    message = await queue_missing(cluster, "ns", "team-a")  # type: ignore[arg-type]
+    message = await queue_missing(cluster, "ns", "team-a")
     assert "LocalQueue team-a" in message
     cluster.workloads = {WORKLOAD: []}
-    assert await queue_missing(cluster, "ns", "team-a") == ""  # type: ignore[arg-type]
+    assert await queue_missing(cluster, "ns", "team-a") == ""
 
 
 async def test_the_workload_of_this_gang_speaks_and_silence_stops_nothing() -> None:
     waits = {"type": "QuotaReserved", "status": "False", "message": "2 more needed"}
     cluster = Cluster()
     cluster.workloads = {WORKLOAD: [{"metadata": {}, "status": {"conditions": [waits]}}]}
-    assert await queue_says(cluster, "ns", "g") == "2 more needed"  # type: ignore[arg-type]
-    assert await queue_says(cluster, "ns", "other") == ""  # type: ignore[arg-type]
+    assert await queue_says(cluster, "ns", "g") == "2 more needed"
+    assert await queue_says(cluster, "ns", "other") == ""
 
     class Silent(Cluster):
-        async def list(self, *_: Any, **__: Any) -> Any:
+        async def list(self, *_, **__):
             raise Unavailable("503", status=503)
 
-    assert await queue_says(Silent(), "ns", "g") == ""  # type: ignore[arg-type]
+    assert await queue_says(Silent(), "ns", "g") == ""
     with pytest.raises(Unavailable):
-        await queue_missing(Silent(), "ns", "team-a")  # type: ignore[arg-type]
+        await queue_missing(Silent(), "ns", "team-a")

@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from email.utils import formatdate
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -34,11 +33,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_transport, "BACKOFFS", (0.01, 0.01))
 
 
-def refusal(reason: str, code: int) -> dict[str, Any]:
+def refusal(reason: str, code: int) -> dict:
     return {"kind": "Status", "status": "Failure", "reason": reason, "message": "no", "code": code}
 
 
-async def test_a_webhook_that_is_down_is_no_api_server_that_is_down(wire: Any, kube: KubeClient) -> None:
+async def test_a_webhook_that_is_down_is_no_api_server_that_is_down(wire, kube: KubeClient) -> None:
     cause = 'Internal error occurred: failed calling webhook "vjobset.kb.io": no endpoints available for service'
     wire.answer(500, {"kind": "Status", "status": "Failure", "reason": "InternalError", "message": cause, "code": 500})
     with pytest.raises(WebhookUnavailable, match="vjobset"):
@@ -46,7 +45,7 @@ async def test_a_webhook_that_is_down_is_no_api_server_that_is_down(wire: Any, k
     assert len(wire.requests) == 1, "neither tried again immediately nor a reason to slow all other writes down"
 
 
-async def test_a_field_that_a_kinds_definition_lacks_is_no_fault_that_passes(wire: Any, kube: KubeClient) -> None:
+async def test_a_field_that_a_kinds_definition_lacks_is_no_fault_that_passes(wire, kube: KubeClient) -> None:
     message = "failed to create typed patch object (ns/t; g/v1, Kind=K): .spec.new: field not declared in schema"
     wire.answer(500, {"kind": "Status", "status": "Failure", "message": message, "code": 500})
     with pytest.raises(Invalid, match=r"\.spec\.new: field not declared in schema.*replace its CRD"):
@@ -55,14 +54,14 @@ async def test_a_field_that_a_kinds_definition_lacks_is_no_fault_that_passes(wir
 
 
 @pytest.mark.parametrize("status", [200, 404])
-async def test_every_answer_tells_what_the_api_servers_clock_shows(wire: Any, kube: KubeClient, status: int) -> None:
+async def test_every_answer_tells_what_the_api_servers_clock_shows(wire, kube: KubeClient, status: int) -> None:
     body = {"metadata": {"name": "x"}} if status == 200 else refusal("NotFound", 404)
     wire.answer(status, body, {"Date": formatdate(time.time() - 300, usegmt=True)})
     await kube.find(POD, "ns", "x")
     assert kube.http.clock.now() == pytest.approx(time.time() - 300, abs=1.5)
 
 
-async def test_a_429_is_tried_again_after_the_time_the_server_asks_for(wire: Any, kube: KubeClient) -> None:
+async def test_a_429_is_tried_again_after_the_time_the_server_asks_for(wire, kube: KubeClient) -> None:
     wire.answer(429, refusal("TooManyRequests", 429), {"Retry-After": "1"})
     wire.answer(200, {"metadata": {"name": "x"}})
     started = asyncio.get_running_loop().time()
@@ -70,14 +69,14 @@ async def test_a_429_is_tried_again_after_the_time_the_server_asks_for(wire: Any
     assert asyncio.get_running_loop().time() - started >= 1
 
 
-async def test_retries_are_bounded(wire: Any, kube: KubeClient) -> None:
+async def test_retries_are_bounded(wire, kube: KubeClient) -> None:
     wire.answer(503, refusal("ServiceUnavailable", 503))
     with pytest.raises(Unavailable):
         await kube.get(POD, "ns", "x")
     assert len(wire.requests) == 3
 
 
-async def test_a_server_that_hangs_is_unavailable_in_bounded_time(wire: Any) -> None:
+async def test_a_server_that_hangs_is_unavailable_in_bounded_time(wire) -> None:
     over = asyncio.Event()
 
     async def hang(_: web.Request) -> web.Response:
@@ -106,7 +105,7 @@ async def test_refusals_have_types_and_are_not_repeated(wire, kube, status, reas
     assert len(wire.requests) == 1
 
 
-async def test_a_missing_kind_is_not_mistaken_for_a_missing_object(wire: Any, kube: KubeClient) -> None:
+async def test_a_missing_kind_is_not_mistaken_for_a_missing_object(wire, kube: KubeClient) -> None:
     async def bare(_: web.Request) -> web.Response:
         return web.Response(status=404, text="404 page not found")
 
@@ -115,7 +114,7 @@ async def test_a_missing_kind_is_not_mistaken_for_a_missing_object(wire: Any, ku
         await kube.get(PYTORCH_JOB, "ns", "x")
 
 
-async def test_an_expired_continue_token_begins_the_list_again(wire: Any, kube: KubeClient) -> None:
+async def test_an_expired_continue_token_begins_the_list_again(wire, kube: KubeClient) -> None:
     first = {"items": [{"metadata": {"name": "a"}}], "metadata": {"continue": "token"}}
     wire.answer(200, first)
     wire.answer(410, refusal("Expired", 410))
@@ -142,7 +141,7 @@ class Leading:
 
 
 @asynccontextmanager
-async def guarded(wire: Any, guard: Leading, **options: Any) -> AsyncIterator[KubeClient]:
+async def guarded(wire, guard: Leading, **options) -> AsyncIterator[KubeClient]:
     client = KubeClient(Configuration(host=wire.url), guard=guard, **options)
     try:
         yield client
@@ -150,7 +149,7 @@ async def guarded(wire: Any, guard: Leading, **options: Any) -> AsyncIterator[Ku
         await client.close()
 
 
-async def test_who_does_not_lead_does_not_write(wire: Any) -> None:
+async def test_who_does_not_lead_does_not_write(wire) -> None:
     async with guarded(wire, Leading(0)) as kube:
         for write in (kube.create(MANIFEST), kube.delete(CONFIG_MAP.ref("ns", "x")), kube.replace(MANIFEST)):
             with pytest.raises(NotLeading):
@@ -187,14 +186,14 @@ async def test_a_write_that_waited_for_a_place_is_not_sent_by_a_leader_that_was_
     assert not any(method == "POST" for method, _, _ in wire.requests)
 
 
-async def test_status_that_is_already_there_costs_no_write(wire: Any, kube: KubeClient) -> None:
+async def test_status_that_is_already_there_costs_no_write(wire, kube: KubeClient) -> None:
     metadata = {"uid": "u", "name": "t", "namespace": "ns", "resourceVersion": "1"}
     live = {"apiVersion": TRAINING_JOB.api_version, "kind": "TrainingJob", "metadata": metadata, "status": {"step": 1}}
     await kube.apply_status({"step": 1, "eta": None}, "m", live=live)
     assert wire.requests == []
 
 
-async def test_a_refused_write_and_a_deletion_correct_the_cache(wire: Any) -> None:
+async def test_a_refused_write_and_a_deletion_correct_the_cache(wire) -> None:
     metadata = {"uid": "u", "name": "x", "namespace": "ns", "labels": {}}
     stale, newer = ({**MANIFEST, "metadata": {**metadata, "resourceVersion": version}} for version in ("5", "7"))
     cache = ObjectCache([CONFIG_MAP])
@@ -221,18 +220,18 @@ def test_defaults_of_the_server_are_no_difference() -> None:
 
 
 @pytest.mark.parametrize(("ours", "stored"), [("0.5", "500m"), ("1024Mi", "1Gi"), (1, "1"), ("", None), ([], None)])
-def test_the_servers_spelling_is_no_difference(ours: Any, stored: Any) -> None:
+def test_the_servers_spelling_is_no_difference(ours, stored) -> None:
     assert covers({"a": ours}, {} if stored is None else {"a": stored})
 
 
 @pytest.mark.parametrize(
     ("ours", "stored"), [(True, "true"), (1, True), (["a"], ["a", "b"]), (False, None), ("1", "2"), ({"x": 1}, [])]
 )
-def test_real_differences_are_seen(ours: Any, stored: Any) -> None:
+def test_real_differences_are_seen(ours, stored) -> None:
     assert not covers({"a": ours}, {} if stored is None else {"a": stored})
 
 
-async def test_a_field_that_is_no_longer_wanted_is_a_difference(wire: Any, kube: KubeClient) -> None:
+async def test_a_field_that_is_no_longer_wanted_is_a_difference(wire, kube: KubeClient) -> None:
     manifest = {**MANIFEST, "data": {"a": "1", "b": "2"}}
     await applied(wire, kube, manifest)
     stored = json.loads(wire.requests[-1][2])
@@ -244,7 +243,7 @@ async def test_a_field_that_is_no_longer_wanted_is_a_difference(wire: Any, kube:
     assert len(wire.requests) == 2
 
 
-async def applied(wire: Any, kube: KubeClient, manifest: dict[str, Any]) -> None:
+async def applied(wire, kube: KubeClient, manifest: dict) -> None:
     metadata = {**manifest["metadata"], "uid": "u", "resourceVersion": "7"}
     wire.answer(200, {**manifest, "metadata": metadata})
     await kube.apply(manifest, "m", live=None)
@@ -258,6 +257,6 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text("xy", max_size=2), JSON, max_size=4))
-def test_an_object_always_covers_itself_and_null_is_nothing(value: dict[str, Any]) -> None:
+def test_an_object_always_covers_itself_and_null_is_nothing(value: dict) -> None:
     assert covers(without_none(value), value)
     assert covers(value, value)

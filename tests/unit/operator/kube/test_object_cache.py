@@ -2,7 +2,6 @@
 
 import contextlib
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,7 @@ from learnloop_operator.settings import Settings
 NOW = parse_time("2026-03-01T00:00:00Z")
 
 
-def deployment(version: int, name: str = "d", arm: str = "md", **more: Any) -> dict[str, Any]:
+def deployment(version: int, name: str = "d", arm: str = "md", **more) -> dict:
     labels = {names.LABEL_DEPLOYMENT: arm, names.LABEL_MANAGED_BY: names.MANAGED_BY}
     metadata = {"namespace": "ns", "name": name, "uid": name, "resourceVersion": str(version), "labels": labels}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, **more}
@@ -80,46 +79,46 @@ def test_secrets_are_never_kept() -> None:
 class Kube:
     """A live API server of which every question and write is remembered."""
 
-    def __init__(self, *objects: dict[str, Any]) -> None:
+    def __init__(self, *objects: dict) -> None:
         self.objects = {(item["kind"], item["metadata"]["name"]): item for item in objects}
         self.requests: list[str] = []
         self.wrote: list[str] = []
-        self.statuses: list[Any] = []
+        self.statuses = []
 
-    async def get(self, kind: Any, namespace: str, name: str) -> Any:
+    async def get(self, kind, namespace: str, name: str):
         item = await self.find(kind, namespace, name)
         if item is None:
             raise NotFound("not there", status=404, reason="NotFound")
         return item
 
-    async def find(self, kind: Any, namespace: str, name: str) -> Any:
+    async def find(self, kind, namespace: str, name: str):
         self.requests.append(name)
         return self.objects.get((kind.kind, name))
 
     relearn = find
 
-    async def list(self, kind: Any, *_: Any, **__: Any) -> list[Any]:
+    async def list(self, kind, *_, **__) -> list:
         self.requests.append(kind.plural)
         return list(self.objects.values())
 
-    def same(self, manifest: Any, live: Any, *_: Any) -> bool:
+    def same(self, manifest, live, *_) -> bool:
         return bool(manifest.get("data") == live.get("data"))
 
-    async def apply(self, manifest: Any, manager: str, *, live: Any) -> None:
+    async def apply(self, manifest, manager: str, *, live) -> None:
         if live is None or not self.same(manifest, live):
             self.wrote.append(manifest["metadata"]["name"])
 
-    async def create(self, manifest: Any) -> None:
+    async def create(self, manifest) -> None:
         name = manifest["metadata"]["name"]
         if (manifest["kind"], name) in self.objects:
             raise Conflict("409", status=409)
         self.wrote.append(name)
 
-    async def apply_status(self, *_: Any, live: Any) -> Any:
+    async def apply_status(self, *_, live):
         self.statuses.append(live["metadata"]["resourceVersion"])
         return live
 
-    async def delete(self, ref: ObjectRef, **_: Any) -> None:
+    async def delete(self, ref: ObjectRef, **_) -> None:
         self.wrote.append(f"-{ref.name}")
 
 
@@ -132,7 +131,7 @@ async def test_a_suspended_training_job_asks_only_for_what_may_have_to_go() -> N
             requests.append(job)
 
     services = SimpleNamespace(kube=kube, data_plane=Plane(), settings=Settings(), clock=lambda: NOW, cache=None)
-    controller = TrainingJobController(services)  # type: ignore[arg-type]
+    controller = TrainingJobController(services)
     assert await controller.gather("ns", "t") is not None
     assert (kube.requests, requests) == (["t"] * 4, []), "itself and a gang of any backend; no pods, no run"
     kube.objects["TrainingJob", "t"]["status"] = {"attempts": 1}
@@ -140,7 +139,7 @@ async def test_a_suspended_training_job_asks_only_for_what_may_have_to_go() -> N
     assert requests == ["t"], "one that ran says from which step it goes on"
 
 
-def training_job(**spec: Any) -> dict[str, Any]:
+def training_job(**spec) -> dict:
     metadata = {"namespace": "ns", "name": "t", "uid": "t", "resourceVersion": "1", "generation": 1}
     data = {"environment": "CartPole-v1"}
     body = {"algorithm": "ppo", "totalSteps": 1000, "data": data, "pod": {}, **spec}
@@ -149,7 +148,7 @@ def training_job(**spec: Any) -> dict[str, Any]:
 
 async def test_a_kind_is_read_live_until_it_was_listed_and_costs_no_question_from_then_on() -> None:
     kube, cache = Kube(deployment(9)), ObjectCache(CACHED)
-    reads = CachedReads(kube, cache)  # type: ignore[arg-type]
+    reads = CachedReads(kube, cache)
     cache.put(DEPLOYMENT, deployment(5))
     assert await reads.find(DEPLOYMENT, "ns", "d") == deployment(9), "not listed yet"
     cache.put(DEPLOYMENT, deployment(9))
@@ -161,22 +160,22 @@ async def test_a_kind_is_read_live_until_it_was_listed_and_costs_no_question_fro
     assert kube.requests == []
 
 
-def table(text: str) -> dict[str, Any]:
+def table(text: str) -> dict:
     metadata = {"namespace": "ns", "name": "md-routing", "resourceVersion": "3"}
     return {"apiVersion": "v1", "kind": CONFIG_MAP.kind, "metadata": metadata, "data": {"routing": text}}
 
 
-def owned(text: str, uid: str) -> dict[str, Any]:
+def owned(text: str, uid: str) -> dict:
     child = table(text)
     child["metadata"]["ownerReferences"] = [{"kind": "ModelDeployment", "name": "md", "uid": uid, "controller": True}]
     return child
 
 
 def applier(kube: Kube, reads: CachedReads | None = None) -> Applier:
-    return Applier(kube, None, EventRecorder(kube, "op"), reads)  # type: ignore[arg-type]
+    return Applier(kube, None, EventRecorder(kube, "op"), reads)
 
 
-def snapshot(*children: dict[str, Any]) -> BaseSnapshot:
+def snapshot(*children: dict) -> BaseSnapshot:
     live = {
         "kind": "ModelDeployment",
         "metadata": {"namespace": "ns", "name": "md", "uid": "u", "resourceVersion": "3"},
@@ -192,7 +191,7 @@ async def test_children_are_written_before_the_status_of_the_version_that_was_se
 
 async def test_a_child_that_only_the_cache_lacks_is_found_and_not_taken_over() -> None:
     kube = Kube(table("somebody's"))
-    reads = CachedReads(kube, ObjectCache(CACHED))  # type: ignore[arg-type]
+    reads = CachedReads(kube, ObjectCache(CACHED))
     reads.cache.listed(CONFIG_MAP, set(), "9")
     with pytest.raises(NotOurs):
         await applier(kube, reads).apply(MODEL_DEPLOYMENT, snapshot(), Plan(status={}, apply=(owned("a", "u"),)))
@@ -203,7 +202,7 @@ async def test_a_child_that_only_the_cache_lacks_is_found_and_not_taken_over() -
 async def test_a_child_of_the_deleted_owner_is_made_again_once_it_is_gone(gone: bool) -> None:
     earlier, ours = owned("a", "deleted"), owned("b", "u")
     kube = Kube() if gone else Kube(earlier)
-    reads = CachedReads(kube, ObjectCache(CACHED))  # type: ignore[arg-type]
+    reads = CachedReads(kube, ObjectCache(CACHED))
     reads.cache.put(CONFIG_MAP, earlier)
     reads.cache.listed(CONFIG_MAP, {("ns", "md-routing")}, "9")
     with contextlib.nullcontext() if gone else pytest.raises(Conflict, match="waiting for its end"):
@@ -225,7 +224,7 @@ async def test_a_router_that_cannot_be_told_holds_no_write_of_a_rollout_up() -> 
     registration = table("x") | {"metadata": {"namespace": "ns", "name": "tensorzero", "resourceVersion": "1"}}
 
     class Refusing(Kube):
-        async def apply(self, manifest: dict[str, Any], *given: Any, **named: Any) -> dict[str, Any]:
+        async def apply(self, manifest: dict, *given, **named) -> dict:
             if manifest["metadata"]["name"] == "tensorzero":
                 raise Forbidden("configmaps: no right", status=403)
             return await super().apply(manifest, *given, **named)
@@ -233,7 +232,7 @@ async def test_a_router_that_cannot_be_told_holds_no_write_of_a_rollout_up() -> 
     kube, plan = Refusing(), Plan(status={}, apply=(table("a"),), outside=(registration, table("b")))
     telling = applier(kube)
     errors: list[str] = []
-    telling.recorder.note = lambda _, notice: errors.append(f"{notice.reason}: {notice.message}")  # type: ignore[method-assign]
+    telling.recorder.note = lambda _, notice: errors.append(f"{notice.reason}: {notice.message}")
     await telling.apply(MODEL_DEPLOYMENT, snapshot(), plan)
     assert kube.wrote == ["md-routing", "md-routing"], "the table, and the next router's configuration"
     assert kube.statuses == ["3"], "the status is written"

@@ -10,9 +10,9 @@ from learnloop_operator.kube.errors import Conflict, NotFound, NotLeading, Unava
 from learnloop_operator.kube.leader_lease import DEADLINE_SECONDS, LEASE_SECONDS, Leadership
 
 
-def lease_kube(wire_lease: dict[str, Any]) -> Any:
+def lease_kube(wire_lease: dict):
     class Fake:
-        async def get(self, *_: Any) -> Any:
+        async def get(self, *_):
             if wire_lease.get("broken"):
                 raise Unavailable("no answer")
             if "lease" not in wire_lease:
@@ -21,23 +21,23 @@ def lease_kube(wire_lease: dict[str, Any]) -> Any:
             await asyncio.sleep(0)
             return lease
 
-        async def create(self, manifest: Any) -> Any:
+        async def create(self, manifest):
             return keep(manifest, 1)
 
-        async def replace(self, manifest: Any) -> Any:
+        async def replace(self, manifest):
             before = wire_lease["lease"]["metadata"]["resourceVersion"]
             if before != manifest["metadata"]["resourceVersion"]:
                 raise Conflict("somebody wrote in between")
             return keep(manifest, int(before) + 1)
 
-    def keep(manifest: Any, version: int) -> Any:
+    def keep(manifest, version: int):
         wire_lease["lease"] = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": str(version)}}
         return copy.deepcopy(wire_lease["lease"])
 
     return Fake()
 
 
-def candidates(*identities: str) -> Any:
+def candidates(*identities: str):
     """The store of the API server, the clock, and the candidates themselves."""
     store, clock = dict[str, Any](), [0.0]
     return store, clock, *(Leadership(lease_kube(store), "ns", "l", one, clock=lambda: clock[0]) for one in identities)
@@ -71,7 +71,7 @@ async def test_a_renewal_counts_from_its_request() -> None:
     clock, kube = [0.0], lease_kube({})
     answer = kube.create
 
-    async def late(manifest: Any) -> Any:
+    async def late(manifest):
         clock[0] += DEADLINE_SECONDS
         return await answer(manifest)
 

@@ -1,7 +1,6 @@
 """The budgets of a MemoryService's agents: all in one ConfigMap, none in the pods' template."""
 
 import json
-from typing import Any
 
 from learnloop_api.wire.memory import BUDGETS_KEY, AgentMemorySettings
 from learnloop_operator.core.plan import Plan
@@ -13,13 +12,13 @@ from .test_memory_service import situation
 LONGEST = AgentMemorySettings(memories=10_000_000, bytes=999_999 * 2**30)
 
 
-def agent(name: str, service: str | None = "mem", group: str | None = None, **budget: Any) -> dict[str, Any]:
-    memory: dict[str, Any] = {"serviceRef": {"name": service}} if service else {}
+def agent(name: str, service: str | None = "mem", group: str | None = None, **budget) -> dict:
+    memory = {"serviceRef": {"name": service}} if service else {}
     memory |= {"group": group} if group else {}
     return {"metadata": {"name": name}, "spec": {"memory": memory | ({"budget": budget} if budget else {})}}
 
 
-def config_map(plan: Plan) -> dict[str, Any]:
+def config_map(plan: Plan) -> dict:
     [made] = [dict(item) for item in plan.apply if item["kind"] == "ConfigMap"]
     return made
 

@@ -4,24 +4,23 @@ import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from learnloop_operator.memory_services.decide_service import decide
 
 from .test_memory_service import situation
 
 
-def made(spec: dict[str, Any] | None = None, *, tls: bool = True) -> dict[tuple[str, str], dict[str, Any]]:
+def made(spec: dict | None = None, *, tls: bool = True) -> dict[tuple[str, str], dict]:
     plan = decide(replace(situation(spec), tls=tls))
     return {(item["kind"], item["metadata"]["name"]): item for item in plan.apply}
 
 
-def pod(items: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
-    spec: dict[str, Any] = items["StatefulSet", "mem-postgres"]["spec"]["template"]["spec"]
+def pod(items: dict[tuple[str, str], dict]) -> dict:
+    spec = items["StatefulSet", "mem-postgres"]["spec"]["template"]["spec"]
     return spec
 
 
-def dsn(items: dict[tuple[str, str], dict[str, Any]]) -> Any:
+def dsn(items: dict[tuple[str, str], dict]):
     (container,) = items["Deployment", "mem-memory"]["spec"]["template"]["spec"]["containers"]
     return next(item for item in container["env"] if item["name"] == "LEARNLOOP_DSN")
 

@@ -2,7 +2,6 @@
 
 import json
 from datetime import UTC, datetime
-from typing import Any
 
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_operator.core.allowed_pods import PodRules
@@ -14,7 +13,7 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PASSWORD = "correct-horse"
 
 
-def situation(spec: dict[str, Any] | None = None, **changes: Any) -> MemoryServiceSnapshot:
+def situation(spec: dict | None = None, **changes) -> MemoryServiceSnapshot:
     body = {
         "apiVersion": "learnloop.dev/v1alpha1",
         "kind": "MemoryService",
@@ -37,11 +36,11 @@ def kinds(plan: Plan) -> list[str]:
     return [manifest["kind"] for manifest in plan.apply]
 
 
-def ready(plan: Plan) -> dict[str, Any]:
+def ready(plan: Plan) -> dict:
     return next(item for item in plan.status["conditions"] if item["type"] == "Ready")
 
 
-def deployment(ready_replicas: int = 1) -> dict[str, Any]:
+def deployment(ready_replicas: int = 1) -> dict:
     return {
         "metadata": {"generation": 1},
         "spec": {"replicas": 1},
@@ -146,7 +145,7 @@ def test_suspending_scales_everything_to_zero_and_keeps_the_volume() -> None:
 
 
 def test_the_limit_of_its_agents_goes_to_the_pods() -> None:
-    def limits(spec: dict[str, Any]) -> dict[str, str]:
+    def limits(spec: dict) -> dict[str, str]:
         [made] = [item for item in decide(situation({"storage": {}, **spec})).apply if item["kind"] == "Deployment"]
         env = made["spec"]["template"]["spec"]["containers"][0]["env"]
         return {item["name"]: item["value"] for item in env if "PER_AGENT" in item["name"]}
@@ -159,7 +158,7 @@ def test_the_limit_of_its_agents_goes_to_the_pods() -> None:
 
 
 def test_how_often_it_consolidates_goes_to_the_pods() -> None:
-    def seconds(spec: dict[str, Any]) -> str:
+    def seconds(spec: dict) -> str:
         [made] = [item for item in decide(situation({"storage": {}, **spec})).apply if item["kind"] == "Deployment"]
         env = made["spec"]["template"]["spec"]["containers"][0]["env"]
         return next(str(item["value"]) for item in env if item["name"] == "LEARNLOOP_CONSOLIDATE_SECONDS")
@@ -168,7 +167,7 @@ def test_how_often_it_consolidates_goes_to_the_pods() -> None:
     assert seconds({"consolidateEverySeconds": 0}) == "0"
 
 
-def server(spec: dict[str, Any], **changes: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def server(spec: dict, **changes) -> tuple[dict, dict, dict]:
     """Environment, pod and annotations of the service's own pods."""
     plan = decide(situation({"storage": {}} | spec, **changes))
     template = next(item for item in plan.apply if item["kind"] == "Deployment")["spec"]["template"]

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -15,12 +14,12 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 RUNNING = {"startedAt": "2026-01-31T11:59:00Z", "phase": "Training"}
 
 
-def situation(kind: str, status: dict[str, Any], **labels: str) -> BaseSnapshot:
+def situation(kind: str, status: dict, **labels: str) -> BaseSnapshot:
     body = {"kind": kind, "metadata": {"name": "x", "namespace": "team", "labels": labels}, "status": status}
     return BaseSnapshot(now=NOW, object=body)
 
 
-def ended(reason: str) -> dict[str, Any]:
+def ended(reason: str) -> dict:
     ready = {"type": "Ready", "status": "False", "reason": reason}
     return RUNNING | {"finishedAt": "2026-01-31T12:00:00Z", "conditions": [ready]}
 

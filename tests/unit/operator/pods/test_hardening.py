@@ -1,7 +1,6 @@
 """The rules of hardening guides for workloads, for every pod that the operator makes. SECURITY.md has the table."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -28,7 +27,7 @@ ACCEPTED = {
 """Component or container, and finding → why it stays."""
 
 
-def completed(item: dict[str, Any]) -> dict[str, Any]:
+def completed(item: dict) -> dict:
     """A TrainJob as its runtime completes it: it names the image and the resources next to the patch of the pod."""
     if item["kind"] != "TrainJob":
         return item
@@ -103,7 +102,7 @@ def test_every_component_that_the_operator_makes_was_looked_at() -> None:
         ({"livenessProbe": None}, "policy-server: no livenessProbe"),
     ],
 )
-def test_the_check_sees_what_is_wrong(change: dict[str, Any], sentence: str) -> None:
+def test_the_check_sees_what_is_wrong(change: dict, sentence: str) -> None:
     (good,) = templates(list(MADE["deployment/numbers"]))
     assert list(flaws(good, probed=True)) == []
     inside = {"image", "resources", "ports", "livenessProbe"}

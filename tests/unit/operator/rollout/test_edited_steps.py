@@ -1,7 +1,5 @@
 """Steps that are edited while a canary climbs them: what was proven at one weight earns none above it."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given, strategies as st
 
@@ -49,7 +47,7 @@ def test_a_weight_that_was_earned_and_waits_for_its_pods_is_given_after_an_edit_
     assert load(status(step=1, weight=10, stepWeight=25), steps).step == 1
 
 
-def status(**fields: Any) -> ModelDeploymentStatus:
+def status(**fields) -> ModelDeploymentStatus:
     canary = {"revision": "a" * 8, "uri": "uniform://discrete/2?observations=4"}
     return ModelDeploymentStatus.model_validate({"canary": canary, **fields})
 

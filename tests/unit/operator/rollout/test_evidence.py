@@ -178,7 +178,7 @@ async def serve() -> AsyncIterator[Callable[[Answer], Awaitable[str]]]:
         await runner.cleanup()
 
 
-def vector(*rows: tuple[dict[str, str], str]) -> dict[str, Any]:
+def vector(*rows: tuple[dict[str, str], str]) -> dict:
     result = [{"metric": labels, "value": [1.0, value]} for labels, value in rows]
     return {"status": "success", "data": {"resultType": "vector", "result": result}}
 
@@ -228,7 +228,7 @@ async def test_nobody_listening_and_nothing_configured_are_unreachable() -> None
 async def test_a_users_query_gets_its_revision_and_fails_alone(serve: Callable[[Answer], Awaitable[str]]) -> None:
     queries = []
 
-    def answer(query: str) -> Any:
+    def answer(query: str):
         queries.append(query)
         if query.startswith("mine"):
             return vector(({}, "7")) if "aaaaaaaa" in query else vector()
@@ -252,7 +252,7 @@ async def test_a_users_queries_go_to_the_proxy_with_their_namespace_and_hold_wit
     ended = {"revision": "aaaaaaaa", "learnloop_signal": "ended", "outcome": "success"}
     queries: list[str] = []
 
-    def counted(query: str) -> Any:
+    def counted(query: str):
         queries.append(query)
         return vector((ended, "9"))
 

@@ -1,7 +1,5 @@
 """Rewards and opinions next to Prometheus' counts: asked once for each window, and missing for a reason."""
 
-from typing import Any
-
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.prometheus.gather_evidence import WithExperience
@@ -35,12 +33,12 @@ def request_(*metrics: MetricThreshold) -> EvidenceRequest:
     return EvidenceRequest("ns", "md", (Window("aaaa", 30), Window("bbbb", 30)), metrics)
 
 
-def answer(*revisions: dict[str, Any]) -> dict[str, Any]:
+def answer(*revisions: dict) -> dict:
     empty = {"episodes": 0, "rewarded": 0, "reward_sum": 0.0, "rated": 0, "feedback_sum": 0.0}
     return {"seconds": 30, "revisions": [empty | item for item in revisions]}
 
 
-async def test_both_arms_of_one_window_are_asked_for_in_one_request(wire: Any) -> None:
+async def test_both_arms_of_one_window_are_asked_for_in_one_request(wire) -> None:
     one = {"revision": "aaaa", "episodes": 9, "rewarded": 8, "reward_sum": 4.0, "rated": 2, "feedback_sum": -1.0}
     other = {"revision": "bbbb", "episodes": 7, "rewarded": 7, "reward_sum": 1.0, "rated": 1, "feedback_sum": 1.0}
     wire.answer(200, answer(one, other))
@@ -61,7 +59,7 @@ async def test_nobody_asks_the_data_plane_where_no_metric_needs_it() -> None:
     assert (await WithExperience(Counted(), client).of_copies("ns", "md", Window("aaaa", 3))).unavailable == "copies"
 
 
-async def test_a_data_plane_that_is_down_or_older_holds_only_what_needs_it(wire: Any) -> None:
+async def test_a_data_plane_that_is_down_or_older_holds_only_what_needs_it(wire) -> None:
     wire.answer(503, {"error": {"message": "PostgreSQL is down"}})
     wire.answer(404, {"error": {"message": "no such route"}})
     client = DataPlane(wire.url, "/nonexistent", timeout=60)
@@ -75,7 +73,7 @@ async def test_a_data_plane_that_is_down_or_older_holds_only_what_needs_it(wire:
     await client.close()
 
 
-async def test_an_arm_without_rewards_or_opinions_says_which_step_is_missing(wire: Any) -> None:
+async def test_an_arm_without_rewards_or_opinions_says_which_step_is_missing(wire) -> None:
     wire.answer(200, answer({"revision": "aaaa", "episodes": 5}, {"revision": "bbbb"}))
     client = DataPlane(wire.url, "/nonexistent", timeout=60)
     evidence = await WithExperience(Counted(), client).of_episodes(request_(REWARD, FEEDBACK))
@@ -85,7 +83,7 @@ async def test_an_arm_without_rewards_or_opinions_says_which_step_is_missing(wir
     assert "record episodes with model_deployment md" in evidence.arms["bbbb"].problems["r"].text
 
 
-async def test_a_source_that_cannot_be_asked_stays_the_reason(wire: Any) -> None:
+async def test_a_source_that_cannot_be_asked_stays_the_reason(wire) -> None:
     wire.answer(200, answer({"revision": "aaaa"}, {"revision": "bbbb"}))
     client = DataPlane(wire.url, "/nonexistent", timeout=60)
     evidence = await WithExperience(Counted("Prometheus is away"), client).of_episodes(request_(REWARD))

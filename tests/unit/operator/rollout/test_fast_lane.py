@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -21,11 +20,11 @@ from testing.simulation.fast_lane_pods import NOW, SPEC, START, Pod, after, look
 STABLE = "0" * 8
 
 
-def snapshot(direct: PodEvidence | None, *, promoted: bool = False, **more: Any) -> Snapshot:
+def snapshot(direct: PodEvidence | None, *, promoted: bool = False, **more) -> Snapshot:
     """A canary at 10 %, or promoted and under guard; Prometheus is gone."""
     spec = ModelDeploymentSpec.model_validate(SPEC)
     model = resolve(spec, None).model
-    arms: list[dict[str, Any]] = [
+    arms = [
         {"revision": STABLE, "uri": "https://models.example/0.onnx", "sha256": "cd" * 32, "readyReplicas": 1},
         {"revision": model.revision, "uri": model.uri, "sha256": model.sha256, "readyReplicas": 1},
     ]
@@ -34,7 +33,7 @@ def snapshot(direct: PodEvidence | None, *, promoted: bool = False, **more: Any)
     status = {**roles, **weights, "rolloutStartedAt": stamp(START), "promotedAt": stamp(START) if promoted else None}
     metadata = {"name": "md", "namespace": "ns", "uid": "u", "generation": 1, "annotations": {}}
     body = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment", "metadata": metadata, "status": status}
-    fields: dict[str, Any] = {
+    fields = {
         "now": NOW,
         "object": body,
         "spec": spec,

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ OWN = {"name": "red-team", "image": "registry.example/garak:0.17", "args": ["--f
 DATA = "https://learnloop-data.learnloop-system.svc:8443"
 
 
-def objects(suite: dict[str, Any], **defaults: Any) -> dict[str, dict[str, Any]]:
+def objects(suite: dict, **defaults) -> dict[str, dict]:
     """The operator's objects for a candidate at its gates, by kind, the first of each, and by name."""
     cluster = GatedCluster()
     del cluster.spec["gates"]
@@ -140,7 +139,7 @@ def test_a_candidate_whose_suite_is_not_allowed_waits_and_says_why() -> None:
     assert gate_objects(cluster.snapshot(), _state_of(cluster)) == ()
 
 
-def _state_of(cluster: GatedCluster) -> Any:
+def _state_of(cluster: GatedCluster):
     from learnloop_operator.rollout.decide import current
 
     return current(cluster.snapshot())

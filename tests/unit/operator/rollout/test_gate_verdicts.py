@@ -3,7 +3,6 @@
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -24,16 +23,16 @@ GOOD = {
 }
 
 
-def suite(**fields: Any) -> GateSuite:
+def suite(**fields) -> GateSuite:
     return GateSuite.model_validate({"name": "a", "builtin": "refusal", "samples": 300, **fields})
 
 
-def report(**fields: Any) -> GateReport:
+def report(**fields) -> GateReport:
     body = {"suite": "a", "revision": REVISION, "n": 300, "failures": {"answered": 2}, "detector": GOOD, **fields}
     return GateReport.model_validate(body)
 
 
-def handed_in(**fields: Any) -> SuiteRun:
+def handed_in(**fields) -> SuiteRun:
     stored = StoredReport(job="j", sha256="e" * 64, received_at=NOW, report=report(**fields))
     return SuiteRun("succeeded", "", NOW, stored)
 
@@ -66,7 +65,7 @@ def test_a_whole_report_within_its_bound_passes_and_says_the_numbers() -> None:
         ({"failures": {"answered": 20}}, "20 of 300 failed"),
     ],
 )
-def test_a_report_that_falls_short_does_not_pass_and_says_by_what(fields: dict[str, Any], why: str) -> None:
+def test_a_report_that_falls_short_does_not_pass_and_says_by_what(fields: dict, why: str) -> None:
     finding = judged(suite(detectorSha256="d" * 64), handed_in(**fields))
     assert finding.verdict == "failed"
     assert why in finding.message
@@ -84,14 +83,14 @@ def test_a_detector_that_misses_half_of_all_failures_must_see_half_as_many() -> 
 
 
 @given(st.sampled_from(["absent", "active", "failed", "succeeded"]), st.floats(0, 5000), st.text(max_size=40))
-def test_a_suite_without_a_report_never_passes(phase: Any, waited: float, message: str) -> None:
+def test_a_suite_without_a_report_never_passes(phase, waited: float, message: str) -> None:
     finding = judged(suite(), SuiteRun(phase, message, NOW if phase == "succeeded" else None), waited=waited)
     assert finding.verdict != "passed"
     assert finding.verdict == "failed" or waited <= 600.0 + GRACE
 
 
 @given(st.sampled_from(["absent", "active", "failed"]), st.floats(0, 5000), st.integers(0, 300))
-def test_a_delivered_report_is_judged_whatever_becomes_of_its_pod(phase: Any, waited: float, failures: int) -> None:
+def test_a_delivered_report_is_judged_whatever_becomes_of_its_pod(phase, waited: float, failures: int) -> None:
     """D4: a mesh's sidecar kept the pod from ending, and DeadlineExceeded blocked a model with 0 failures of 300."""
     report = handed_in(failures={"answered": failures})
     finding = judged(suite(), replace(report, phase=phase, message="DeadlineExceeded"), waited=waited)

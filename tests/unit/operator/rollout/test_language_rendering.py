@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -19,9 +18,9 @@ SERVERS = {"vllm": "vllm:1", "llama.cpp": "llama:1"}
 def speaking(
     uri: str = "pvc://models/llama",
     arm: str | None = None,
-    language: Any = None,
+    language=None,
     rules: PodRules | None = None,
-    **spec: Any,
+    **spec,
 ) -> Snapshot:
     model = {"uri": arm or f"base://{BASE}", "sha256": SHA if arm else BASE}
     fields = {"model": model, "languageModel": {"base": {"uri": uri, "sha256": BASE}, "contextLength": 4096}, **spec}
@@ -38,11 +37,11 @@ def speaking(
     return replace(situation, defaults=defaults, desired=resolve(situation.spec, None, rules=rules))
 
 
-def pod(situation: Snapshot) -> Any:
+def pod(situation: Snapshot):
     return manifest(situation, "Deployment")["spec"]["template"]["spec"]
 
 
-def environment(container: Any) -> dict[str, Any]:
+def environment(container) -> dict:
     return {item["name"]: item.get("value") for item in container["env"]}
 
 
@@ -184,4 +183,4 @@ def test_policies_of_numbers_keep_their_revisions() -> None:
     assert (
         plain.revision
         == snapshot({"serving": {"language": {"fallback": {"url": "http://x", "model": "y"}}}}).desired.model.revision
-    )  # type: ignore[union-attr]
+    )

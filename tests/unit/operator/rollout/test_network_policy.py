@@ -1,7 +1,6 @@
 """Callers of the policy servers, and clients that they serve: what the installation decides, in manifests."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from .test_rendering import manifest, snapshot
 OURS = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "learnloop-system"}}}
 
 
-def served(callers: Callers, **spec: Any) -> Any:
+def served(callers: Callers, **spec):
     return replace(snapshot(spec), defaults=Defaults("serving:1", "http://data:8080", callers=callers))
 
 

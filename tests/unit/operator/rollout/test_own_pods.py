@@ -3,7 +3,6 @@
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -93,7 +92,7 @@ def test_copies_are_of_the_episodes_that_any_of_the_arms_pods_has_opened(promtoo
     evaluate(promtool, tmp_path, none, [test | {"exp_samples": []}])
 
 
-def evaluate(promtool: Path, folder: Path, written: list[dict[str, str]], tests: list[dict[str, Any]]) -> None:
+def evaluate(promtool: Path, folder: Path, written: list[dict[str, str]], tests: list[dict]) -> None:
     """Fail where Prometheus does not answer what the tests expect of the series that were written."""
     case = {"interval": "10s", "input_series": written, "promql_expr_test": tests}
     (folder / "case.yaml").write_text(yaml.safe_dump({"rule_files": [], "tests": [case]}))
@@ -188,7 +187,7 @@ def test_a_container_that_starts_again_loses_nothing_that_it_has_counted(promtoo
     ]
     query = counters_query(Arms("ns", "md", [ONE]), ENDS - BEGAN, deadline=DEADLINE)
 
-    def counted(signal: str, count: float) -> dict[str, Any]:
+    def counted(signal: str, count: float) -> dict:
         expr = f"sum by (revision) (round(({query}) and on (learnloop_signal) {labelled(signal, 'vector(1)')}))"
         return {
             "expr": expr,

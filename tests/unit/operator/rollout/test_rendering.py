@@ -1,7 +1,6 @@
 """Manifests of an arm, a route and a table."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ SHA = "ab" * 32
 URI = "https://models.example/1.onnx"
 
 
-def snapshot(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **more: Any) -> Snapshot:
+def snapshot(spec: dict | None = None, status: dict | None = None, **more) -> Snapshot:
     parsed = ModelDeploymentSpec.model_validate({"model": {"uri": URI, "sha256": SHA}, **(spec or {})})
     body = {
         "apiVersion": names.API_VERSION,
@@ -45,7 +44,7 @@ def snapshot(spec: dict[str, Any] | None = None, status: dict[str, Any] | None =
     )
 
 
-def manifest(situation: Snapshot, kind: str, name: str = "") -> Any:
+def manifest(situation: Snapshot, kind: str, name: str = ""):
     return next(item for item in decide(situation).apply if item["kind"] == kind and name in item["metadata"]["name"])
 
 
@@ -179,7 +178,7 @@ def test_an_unresolved_model_holds_and_names_the_field() -> None:
         ({"state": {"terminated": {"exitCode": 0, "message": "bye"}}}, ""),
     ],
 )
-def test_a_pods_own_words_are_the_arms_message(state: dict[str, Any], message: str) -> None:
+def test_a_pods_own_words_are_the_arms_message(state: dict, message: str) -> None:
     mark = {"labels": {names.LABEL_REVISION: "aaaaaaaa"}}
     pod = {"metadata": mark, "status": {"containerStatuses": [{"restartCount": 4, **state}]}}
     states = arms([{"metadata": mark, "status": {}}], [pod])["aaaaaaaa"]
@@ -202,7 +201,7 @@ def test_a_model_the_pods_refuse_is_rolled_back_with_their_sentence() -> None:
 
 
 def test_a_route_nobody_serves_is_told_in_the_controllers_words() -> None:
-    def parent(accepted: str, resolved: str) -> dict[str, Any]:
+    def parent(accepted: str, resolved: str) -> dict:
         return {
             "conditions": [
                 {"type": "Accepted", "status": accepted, "reason": "NoMatchingParent", "message": "no listener"},
@@ -219,7 +218,7 @@ def test_a_route_nobody_serves_is_told_in_the_controllers_words() -> None:
 @pytest.mark.parametrize("agent", [None, "status.model.uri"])
 def test_an_artifact_of_another_namespace_is_refused_with_the_field_and_the_fix(agent: str | None) -> None:
     uri = f"learnloop://theirs/{SHA}"
-    source: dict[str, Any] = {"learningAgentRef": {"name": "la"}} if agent else {"uri": uri, "sha256": SHA}
+    source = {"learningAgentRef": {"name": "la"}} if agent else {"uri": uri, "sha256": SHA}
     spec = ModelDeploymentSpec.model_validate({"model": source})
     status = LearningAgentStatus.model_validate({"model": {"uri": uri, "sha256": SHA, "source": "la-1"}})
     artifact = resolve(spec, status if agent else None, "ours")

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -27,7 +26,7 @@ ANALYSIS = Analysis(metrics=[METRIC])
 class Straying(Rig):
     """Arms whose mean return is what `means_said` says, where it says something."""
 
-    def __init__(self, seed: int, *metrics: dict[str, Any], **returns: float) -> None:
+    def __init__(self, seed: int, *metrics: dict, **returns: float) -> None:
         self.returns: dict[str, float] = {}
         super().__init__(seed, 0.9, *metrics)
         self.returns = returns
@@ -74,7 +73,7 @@ def test_what_was_proven_before_covers_no_canary_that_falls_below_the_range() ->
     rig.run(40)
     earlier = rig.played["canary"]
     rig.played["canary"] = Counts(earlier.n + 20, earlier.total - 50.0)
-    assert rig.scraped("canary").mean_return > -100.0  # type: ignore[operator]
+    assert rig.scraped("canary").mean_return > -100.0
     rig.look()
     assert rig.status["phase"] == "RolledBack"
     assert rig.status["blockedRevision"]["reason"] == "OutOfRange"

@@ -2,7 +2,6 @@
 
 import tomllib
 from dataclasses import replace
-from typing import Any
 
 from learnloop_api.wire.routing import Arm
 from learnloop_operator.rollout.children import tensorzero
@@ -21,16 +20,16 @@ def arms(canary: int = 10) -> list[Arm]:
     return [Arm.model_validate(item) for item in entries]
 
 
-def registered(arms: list[Arm], **language: Any) -> dict[str, Any]:
+def registered(arms: list[Arm], **language) -> dict:
     """The manifests, by kind."""
     return {item["kind"]: item for item in tensorzero.registered(situation(**language), arms)}
 
 
-def situation(**language: Any) -> Snapshot:
+def situation(**language) -> Snapshot:
     return speaking(language={"registration": "tensorZero", **language})
 
 
-def config(manifest: dict[str, Any]) -> dict[str, Any]:
+def config(manifest: dict) -> dict:
     return tomllib.loads(manifest["ConfigMap"]["data"]["tensorzero.toml"])
 
 

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from learnloop_operator.reconcile.tracing import exporting
 from testing.servers.otlp_receiver import Receiver
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-BODY: dict[str, Any] = {
+BODY = {
     "metadata": {
         "uid": "u-1",
         "name": "t",
@@ -25,7 +24,7 @@ BODY: dict[str, Any] = {
 }
 
 
-def finished(reason: str, ready: str) -> dict[str, Any]:
+def finished(reason: str, ready: str) -> dict:
     condition = {"type": "Ready", "status": ready, "reason": reason, "message": "the sentence"}
     return {"attempts": 1, "finishedAt": "2026-03-01T11:50:00Z", "conditions": [condition], "step": 1000}
 

@@ -8,7 +8,7 @@ from testing.training.training_builders import NOW, heartbeat, job, plan, proof,
 
 
 def statuses(made: object) -> list[TrainingStatus]:
-    return [TrainingStatus.model_validate(item.call.body) for item in made.announcements]  # type: ignore[attr-defined]
+    return [TrainingStatus.model_validate(item.call.body) for item in made.announcements]
 
 
 def test_a_new_job_is_told_as_queued_before_its_first_heartbeat() -> None:

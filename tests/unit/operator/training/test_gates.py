@@ -88,7 +88,7 @@ def test_no_verdict_passes_no_gate_and_says_why() -> None:
 def suite(**improvement: Interval) -> SuiteResult:
     results = [
         DimensionResult(
-            dimension=dimension,  # type: ignore[arg-type]
+            dimension=dimension,
             conditions=["noise 0.1"],
             episodes=64,
             iqm=Interval(value=400, low=390, high=410),

@@ -1,7 +1,5 @@
 """A run begins from, and is compared with, a policy that serves: never one that was rolled back."""
 
-from typing import Any
-
 import pytest
 
 from testing.training.training_builders import plan, situation, spec
@@ -13,7 +11,7 @@ OLD, NEW = ({"uri": f"learnloop://ns/{digit * 64}", "sha256": digit * 64} for di
 UNIFORM = {"uri": "uniform://discrete/2?observations=4"}
 
 
-def to_beat(wanted: dict[str, Any], deployment: dict[str, Any] | None) -> tuple[str | None, str | None]:
+def to_beat(wanted: dict, deployment: dict | None) -> tuple[str | None, str | None]:
     """Address and digest in the order, where the agent is to be served with `wanted`."""
     answer = {"spec": {"task": {"environment": {"name": "CartPole-v1"}}}, "status": {"model": wanted}}
     status = None if deployment is None else {"status": deployment}
@@ -50,6 +48,6 @@ def test_a_rollback_is_of_an_artifact_whatever_address_it_has_now() -> None:
     [(NEW, OLD, NEW), (UNIFORM, NEW, UNIFORM), (NEW, NEW, NEW)],
     ids=["an older model was rolled back", "chance serves again", "other pods of what serves were rolled back"],
 )
-def test_what_serves_is_to_be_beaten(serves: Any, rolled_back: Any, expected: Any) -> None:
+def test_what_serves_is_to_be_beaten(serves, rolled_back, expected) -> None:
     result = to_beat(NEW, {"stable": arm(serves), "blockedRevisions": [block(rolled_back)]})
     assert result == (expected["uri"], expected.get("sha256"))

@@ -2,7 +2,6 @@
 
 import dataclasses
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -31,16 +30,16 @@ QUEUE = {"queue": {"name": "team-a"}}
 SAYS = "couldn't assign flavors to pod set main: insufficient unused quota for cpu, 2 more needed"
 
 
-def later(current: TrainingSnapshot, made: Plan, seconds: float, **changes: Any) -> TrainingSnapshot:
+def later(current: TrainingSnapshot, made: Plan, seconds: float, **changes) -> TrainingSnapshot:
     return after(current, made, now=current.now + timedelta(seconds=seconds), **changes)
 
 
-def waiting(seconds: float = 0.0, **changes: Any) -> TrainingSnapshot:
+def waiting(seconds: float = 0.0, **changes) -> TrainingSnapshot:
     """A run that began a minute ago and has waited for so long."""
     status = {"attempts": 1, "startedAt": stamp(NOW - timedelta(seconds=60))}
     if seconds:
         status |= {"queuedAt": stamp(NOW - timedelta(seconds=seconds))}
-    chosen: dict[str, Any] = {"spec": spec(**QUEUE), "job": job(queued=True), "queue_says": SAYS} | changes
+    chosen = {"spec": spec(**QUEUE), "job": job(queued=True), "queue_says": SAYS} | changes
     return situation(status, **chosen)
 
 
@@ -132,7 +131,7 @@ PREEMPTED = "PreemptionByScheduler: preempting to accommodate a higher priority 
     ],
     ids=["told by its pod", "told by the gang's end"],
 )
-def test_a_rank_that_lost_its_node_restarts_the_gang_free_of_charge(lost: dict[str, Any]) -> None:
+def test_a_rank_that_lost_its_node_restarts_the_gang_free_of_charge(lost: dict) -> None:
     current = situation({"attempts": 2}, **{"job": job(attempt=1), "run": run(beat=heartbeat(attempt=1)), **lost})
     current = dataclasses.replace(current, job=dataclasses.replace(current.job or job(), attempt=1))
     first = plan(current)
@@ -152,7 +151,7 @@ def test_a_run_that_succeeded_while_a_node_was_drained_has_succeeded() -> None:
     assert "preemptions" not in made.status
 
 
-def pod(reason_: str = "", **target: str) -> dict[str, Any]:
+def pod(reason_: str = "", **target: str) -> dict:
     conditions = [{"type": "DisruptionTarget", "status": "True", **target}] if target else []
     return {
         "metadata": {"name": "t-0", "creationTimestamp": stamp(NOW)},

@@ -1,7 +1,6 @@
 """A run by a policy's rewards waits for a revision in force, and goes on by the one it began with."""
 
 import json
-from typing import Any
 
 from learnloop_api.names import ANNOTATION_TRAJECTORIES
 from learnloop_operator.core.plan import Plan
@@ -11,14 +10,14 @@ from testing.training.training_builders import plan, proof, reason, situation, s
 BY_POLICY = spec(data={"environment": "CartPole-v1", "rewards": "policy", "learningAgentRef": {"name": "la"}})
 
 
-def order(made: Plan) -> dict[str, Any]:
+def order(made: Plan) -> dict:
     (manifest,) = made.apply
     pod = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
     (text,) = [item["value"] for item in pod["containers"][0]["env"] if item["name"] == "LEARNLOOP_TRAINING_SPEC"]
     return dict(json.loads(text))
 
 
-def agent(revision: str | None) -> dict[str, Any]:
+def agent(revision: str | None) -> dict:
     return {"spec": {"rewardPolicyRef": {"name": "rp"}}, "status": {"rewardPolicyRevision": revision}}
 
 

@@ -1,7 +1,6 @@
 """Studies: no trial is lost or doubled whenever the operator dies, and the best one's proof is the job's."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -11,7 +10,7 @@ from learnloop_operator.training.study_trials import problem, trial_spec
 from testing.training.study_simulation import Cluster, run, spec
 
 
-def condition(status: dict[str, Any], type_: str = "Ready") -> dict[str, Any]:
+def condition(status: dict, type_: str = "Ready") -> dict:
     return next(item for item in status["conditions"] if item["type"] == type_)
 
 

@@ -247,7 +247,7 @@ def test_no_world_gives_a_model_without_proof_or_an_attempt_over_budget(
     snapshot = situation(
         {"attempts": recorded} if recorded else {},
         spec=spec(suspend=suspended),
-        job=None if attempt is None else job(attempt=attempt, state=state),  # type: ignore[arg-type]
+        job=None if attempt is None else job(attempt=attempt, state=state),
         ranks=gang,
         run=None if silent else run(age=age, beat=heartbeat(attempt=attempt or 0), proof=proof() if reported else None),
         run_error="silent" if silent else None,

@@ -87,20 +87,20 @@ def test_actions_and_teams_that_its_traits_do_not_name_are_refused(toy_order, en
 def test_the_record_of_interventions_asks_it_for_the_values_it_declares(toy_order: Callable[..., Order]) -> None:
     shield = {"constraints": [{"name": "never left", "forbid": [0]}], "fallback": [1]}
     environment = begin(toy_order("CartPole-v1", safety=shield), Alone(), CPU).environment
-    assert environment.worth is not None  # type: ignore[attr-defined]
+    assert environment.worth is not None
 
 
 def declared(toy: traits.Traits, **changes: object) -> None:
     """The toy with other traits, in its own place."""
     traits.forget(toy.name)
-    traits.register(dataclasses.replace(toy, **changes))  # type: ignore[arg-type]
+    traits.register(dataclasses.replace(toy, **changes))
 
 
 @pytest.mark.parametrize("draws", [True, False])
 def test_a_shield_asks_it_for_the_preferences_it_declares(toy, toy_order, draws):
     shield = {"constraints": [{"name": "never left", "forbid": [0]}], "fallback": [1]}
     order = toy_order("CartPole-v1", safety=shield)
-    assert begin(order, Alone(), CPU).environment.preferences is None  # type: ignore[attr-defined]
+    assert begin(order, Alone(), CPU).environment.preferences is None
     declared(toy, preferences=lambda learner, observations: np.full((len(observations), 2), learner.step), draws=draws)
     training = begin(order, Alone(), CPU)
     assert isinstance(training.environment, Shielded)

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +33,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DATA = {"environment": "CartPole-v1", "learningAgentRef": {"name": "pole"}}
 
 
-def trajectory(steps: list[dict[str, Any]]) -> str:
+def trajectory(steps: list[dict]) -> str:
     return Trajectory(
         trajectory_id="t",
         agent="pole",
@@ -47,7 +46,7 @@ def trajectory(steps: list[dict[str, Any]]) -> str:
     ).model_dump_json()
 
 
-def episode(steps: list[Step], **others: Any) -> LoggedEpisode:
+def episode(steps: list[Step], **others) -> LoggedEpisode:
     return LoggedEpisode(trajectory_id="t", policy_revision="3f9a2c81", episode_return=0, steps=steps, **others)
 
 
@@ -55,7 +54,7 @@ def balanced(count: int) -> str:
     """A hand-written controller that balances the pole for 500 steps, recorded: one trajectory a line."""
     environment = make("CartPole-v1", Split.TRAINING, 9, range(4))
     observation = environment.reset()
-    lines: list[list[dict[str, Any]]] = [[] for _ in range(4)]
+    lines = [[] for _ in range(4)]
     for _ in range(count):
         action = (observation @ np.float32([0.1, 0.3, 3.0, 1.0]) > 0).astype(np.int64)
         for line, row, done in zip(lines, observation.tolist(), action.tolist(), strict=True):
@@ -161,7 +160,7 @@ def test_a_run_from_the_log_learns_from_the_rewards_it_is_told_to(make_order, tm
         (tmp_path / "reward-policies" / "liking").mkdir(parents=True)
         (tmp_path / "reward-policies" / "liking" / "r1.json").write_text(json.dumps(LIKED))
     training = begin(order, Alone(), CPU, DirectoryStore(tmp_path, "job"))
-    recording = training.learner.occasion.recording()  # type: ignore[attr-defined]
+    recording = training.learner.occasion.recording()
     assert recording.reward.tolist() == pytest.approx(worth)
 
 
@@ -176,10 +175,10 @@ def test_a_policy_that_finds_nothing_in_the_log_is_refused_and_what_it_lacks_in_
     named = {"rewardPolicy": {"name": "liking", "revision": "r1"}}
     order = Order.model_validate(order.model_dump(by_alias=True, exclude_none=True) | named)
 
-    def begun(policy: dict[str, Any]) -> PolicyTraining:
+    def begun(policy: dict) -> PolicyTraining:
         (tmp_path / "reward-policies" / "liking" / "r1.json").write_text(json.dumps(policy))
         training = begin(order, Alone(), CPU, DirectoryStore(tmp_path, "job"))
-        training.learner.occasion.recording()  # type: ignore[attr-defined]
+        training.learner.occasion.recording()
         return training
 
     words = r"RewardPolicy liking finds no value of liked \(feedback\) in any of 1 logged episodes"
@@ -211,7 +210,7 @@ def test_what_was_read_is_named_and_the_whole_list_is_stored(make_order, store, 
 
 
 def test_a_filter_chooses_what_is_read(make_order: Callable[..., Order], store: DirectoryStore) -> None:
-    def steps(**chosen: Any) -> int:
+    def steps(**chosen) -> int:
         order = make_order("bc", hyperparameters={}, data=DATA | {"filter": chosen})
         return load(order, store, make("CartPole-v1", Split.TRAINING, 0, range(1)))[1].episodes
 
@@ -249,9 +248,9 @@ def test_the_gradient_is_autograds_of_the_cross_entropy_or_the_squared_error(con
 
 def test_a_log_that_teaches_nothing_is_refused_and_why(make_order: Callable[..., Order], tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path, "small-1")
-    data: dict[str, Any] = {"environment": "CartPole-v1", "learningAgentRef": {"name": "pole"}}
+    data = {"environment": "CartPole-v1", "learningAgentRef": {"name": "pole"}}
 
-    def refused(match: str, **selected: Any) -> None:
+    def refused(match: str, **selected) -> None:
         order = make_order(
             "bc", hyperparameters={"hidden": [8]}, data=data | ({"filter": selected} if selected else {})
         )

@@ -118,7 +118,7 @@ def test_sacs_gradients_are_autograds_of_equations_5_and_9() -> None:
         ours = update.goal(data, actions[1], densities[1], alpha)
     assert torch.allclose(ours, goal, atol=1e-5)
     loss = sum((0.5 * (value(critics, i, data.observation, data.action) - goal).square()).mean() for i in range(2))
-    loss.backward()  # type: ignore[union-attr]
+    loss.backward()
     expected = critics.gradient.clone()
     with torch.inference_mode():
         update.by_critics(data, ours, COUNT)

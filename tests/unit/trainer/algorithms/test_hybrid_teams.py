@@ -1,7 +1,6 @@
 """Teams whose every action is a choice and numbers that go with it."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +39,7 @@ def test_critics_are_told_the_choice_as_a_one_hot_vector() -> None:
 
 def test_the_actor_takes_its_best_choice_and_learns_from_the_value_expected_over_all(make_order):
     order = make_order("maddpg", hyperparameters=SMALL, data={"environment": "teams:RelayHybrid"})
-    learner: Any = begin(order, Alone(), CPU).learner
+    learner = begin(order, Alone(), CPU).learner
     observations = torch.from_numpy(learner.environment.reset()[:1])
     likely, numbers = maddpg.likelihood(learner.network.leaves, observations, 3)
     best = maddpg.policy(learner.network.leaves, observations, 3)
@@ -69,7 +68,7 @@ def test_a_choice_is_drawn_at_random_as_often_as_the_noise_is_large() -> None:
 
 
 def test_who_speaks_stands_still_and_who_moves_is_silent() -> None:
-    world: Any = innermost(make("teams:CooperativeHybrid", Split.TRAINING, 0, range(2)))
+    world = innermost(make("teams:CooperativeHybrid", Split.TRAINING, 0, range(2)))
     before = world.body["place"].copy()
     actions = np.zeros((2, 3, 4), dtype=np.float32)
     actions[..., 1:] = (0.4, 0.2, 0.9)
@@ -83,7 +82,7 @@ def test_who_speaks_stands_still_and_who_moves_is_silent() -> None:
 
 def test_a_pettingzoo_team_with_hybrid_actions_is_told_its_own_kind_of_action() -> None:
     names = range(3)
-    native: Any = make("teams:CooperativeHybrid", Split.TRAINING, 0, names)
+    native = make("teams:CooperativeHybrid", Split.TRAINING, 0, names)
     foreign = TeamVector("mine:team", Split.TRAINING, 0, names, lambda: Parallel("teams:CooperativeHybrid"))
     assert (foreign.bounds.choices, foreign.actions, foreign.agents) == (2, 4, 3)
     actions = np.concatenate((np.ones((3, 3, 1)), np.full((3, 3, 3), 0.5)), axis=2).astype(np.float32)

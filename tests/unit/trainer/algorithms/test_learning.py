@@ -1,7 +1,6 @@
 """Both algorithms learn, and their updates are the equations they claim to be."""
 
 from collections import deque
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,13 +40,13 @@ class Identity:
     def state(self) -> None:
         return None
 
-    def restore(self, state: Any) -> np.ndarray:
+    def restore(self, state) -> np.ndarray:
         return self.reset()
 
     def close(self) -> None: ...
 
 
-def trained(parameters: Parameters, environment: Any, steps: int) -> tuple[Learner, list[float]]:
+def trained(parameters: Parameters, environment, steps: int) -> tuple[Learner, list[float]]:
     occasion = Occasion(0, steps, parameters.environments, Alone())
     algorithm, observation = learner(parameters, environment, occasion, CPU), environment.reset()
     rewards: deque[float] = deque(maxlen=8)
@@ -76,7 +75,7 @@ def test_each_algorithm_learns_to_name_what_it_sees(parameters: Parameters) -> N
         (np.inf, hyperparameters("dqn", environments=4)),
     ],
 )
-def test_a_reward_that_is_not_finite_ends_the_run_and_is_named(poison: float, parameters: Any) -> None:
+def test_a_reward_that_is_not_finite_ends_the_run_and_is_named(poison: float, parameters) -> None:
     with pytest.raises(NumericError, match=r"reward is not finite at step \d+; check the environment's rewards"):
         trained(parameters, Identity(range(4), poison), 1000)
 
@@ -97,15 +96,15 @@ class Far(Identity):
         super().__init__(members)
         self._far = np.float32(far)
 
-    def reset(self) -> Any:
+    def reset(self):
         return self._moved(super().reset())
 
-    def step(self, actions: Any) -> Step:
+    def step(self, actions) -> Step:
         step = super().step(actions)
         observation, after = self._moved(step.observation), self._moved(step.successor)
         return Step(observation, after, step.reward, step.terminated, step.truncated)
 
-    def _moved(self, observation: Any) -> Any:
+    def _moved(self, observation):
         return np.where(np.arange(observation.shape[1]) == 1, self._far, observation).astype(np.float32)
 
 

@@ -1,7 +1,6 @@
 """The meta-gradient passes through the inner step, tasks are families, and the export is an adapted policy."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from testing.training.interrupted_runs import goes_on_exactly
 
 CPU = torch.device("cpu")
 RANGES = [{"parameter": "goal_x", "low": -0.5, "high": 0.5}, {"parameter": "goal_y", "low": -0.5, "high": 0.5}]
-CASE: dict[str, Any] = {
+CASE = {
     "hyperparameters": {"environments": 12, "episodes": 4, "hidden": [8]},
     "data": {"environment": "motion:PointGoals", "randomise": RANGES},
 }
@@ -57,9 +56,7 @@ def test_the_meta_gradient_is_that_of_the_loss_after_the_inner_step(make_order: 
         leaves = {name: leaf.detach().double().requires_grad_() for name, leaf in learner.network.leaves.items()}
         inner, outer = (tuple(x.double() for x in batch) for batch in (inner, outer))
 
-        def after(
-            weights: dict[str, torch.Tensor], one: maml.Maml = learner, a: Any = inner, b: Any = outer
-        ) -> torch.Tensor:
+        def after(weights: dict[str, torch.Tensor], one: maml.Maml = learner, a=inner, b=outer) -> torch.Tensor:
             adapted = one.adapt({name: weight.expand(3, *weight.shape) for name, weight in weights.items()}, a)
             return maml.loss(adapted, *b).mean()
 

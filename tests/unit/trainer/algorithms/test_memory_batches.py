@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,14 +33,14 @@ from testing.training.interrupted_runs import advance, goes_on_exactly
 
 CPU = torch.device("cpu")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SMALL: dict[str, dict[str, Any]] = {
+SMALL = {
     "dqn": {"environments": 4, "bufferSize": 1000, "learningStarts": 64, "hidden": [16]},
     "sac": {"environments": 4, "bufferSize": 1000, "learningStarts": 64, "hidden": [16], "stepsPerUpdate": 32},
 }
 WORLD = {"dqn": "CartPole-v1", "sac": "motion:PointGoals"}
 
 
-def log(root: Path, name: str, episodes: int, choose: Callable[[Any], Any] | None = None) -> None:
+def log(root: Path, name: str, episodes: int, choose: Callable | None = None) -> None:
     """Episodes of agent `la`, at random or by a controller."""
     world, random = make(name, Split.TRAINING, 1, range(1)), np.random.default_rng(1)
     observation, lines, steps = world.reset(), list[str](), list[Step]()
@@ -74,7 +73,7 @@ def log(root: Path, name: str, episodes: int, choose: Callable[[Any], Any] | Non
     (root / "trajectories" / "la.jsonl").write_text("\n".join(lines))
 
 
-def of_agent(make_order: Callable[..., Order], algorithm: str, *, agent: bool = True, **more: Any) -> Order:
+def of_agent(make_order: Callable[..., Order], algorithm: str, *, agent: bool = True, **more) -> Order:
     data = {"environment": WORLD[algorithm]} | ({"learningAgentRef": {"name": "la"}} if agent else {})
     return make_order(algorithm, steps=20_000, **{"hyperparameters": SMALL[algorithm] | more, "data": data})
 
@@ -102,7 +101,7 @@ def test_a_step_is_followed_by_the_next_one_or_by_what_was_seen_after_its_episod
 def test_a_batch_is_of_both_kinds_and_the_losses_of_each_are_told(make_order, tmp_path, algorithm):
     log(tmp_path, WORLD[algorithm], 8)
     training = begin(of_agent(make_order, algorithm), Alone(), CPU, DirectoryStore(tmp_path, "small-1"))
-    learner: Any = training.learner
+    learner = training.learner
     training.observation, [experience] = learner.iterate(training.observation)
     assert (learner.memory.local, learner.memory.logged) == (32, 32)
     losses = experience.losses
@@ -119,7 +118,7 @@ def test_a_batch_is_of_both_kinds_and_the_losses_of_each_are_told(make_order, tm
     assert losses["total"] == pytest.approx(0.75 * losses["local"] + 0.25 * losses["memory"])
 
 
-VARIANTS: list[tuple[str, dict[str, Any]]] = [
+VARIANTS = [
     ("dqn", {}),
     ("dqn", {"prioritized": True}),
     ("dqn", {"curiosity": {}}),
@@ -235,7 +234,7 @@ def test_losses_become_points_of_curves_and_part_of_the_line(make_order: Callabl
             super().__init__(())
             self.points: list[dict[str, float]] = []
 
-        def note(self, step: int, values: Any) -> None:
+        def note(self, step: int, values) -> None:
             self.points.append(dict(values))
 
     tracker = Recorder()
@@ -253,7 +252,7 @@ def test_the_second_run_of_an_agent_learns_from_what_the_first_one_logged(make_o
     """Chance does not find the treasure of the deep sea in so few steps: 1 dive in 16,384 does."""
     way = RIGHT
 
-    def find(observation: Any) -> Any:
+    def find(observation):
         row, column = np.unravel_index(int(observation[0].argmax()), way.shape)
         return np.array([way[row, column]])
 
@@ -290,7 +289,7 @@ def test_logged_rewards_are_by_the_same_policy_as_the_played_ones(make_order, tm
     body = order.model_dump(by_alias=True, exclude_none=True) | {"rewardPolicy": {"name": "far", "revision": "r1"}}
     body["spec"]["data"]["rewards"] = "policy"
     training = begin(Order.model_validate(body), Alone(), CPU, DirectoryStore(tmp_path, "small-1"))
-    learner: Any = advance(training, 1).learner
+    learner = advance(training, 1).learner
     recording = learner.memory._log.recording
     assert recording.reward == pytest.approx(0.1)
 

@@ -1,8 +1,7 @@
 """Conservative and implicit Q-learning: gradients by hand against autograd, exact resumption, what a log must have."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,11 +29,11 @@ SMALL = {"hidden": [16], "batchSize": 32}
 WORLDS = {"choices": "CartPole-v1", "numbers": "motion:PointGoals", "hybrid": "motion:Courier"}
 
 
-def batch_of(environment: Any, size: int = 24) -> Transitions:
+def batch_of(environment, size: int = 24) -> Transitions:
     """Made-up transitions of the environment's spaces."""
     random = np.random.default_rng(3)
     states = random.normal(size=(2, size, environment.observations)).astype(np.float32)
-    action: Any = random.integers(environment.actions, size=size)
+    action = random.integers(environment.actions, size=size)
     if environment.bounds is not None:
         action = random.uniform(-1, 1, (size, environment.actions)).astype(np.float32)
         if environment.bounds.choices:
@@ -141,9 +140,7 @@ def test_conservative_q_learning_refuses_numbers(make_order: Callable[..., Order
         begin(make_order("cql", hyperparameters=SMALL, data={"environment": "Pendulum-v1"}), Alone(), CPU)
 
 
-LOGGED_NUMBERS: Mapping[str, Any] = {
-    "data": {"spaces": "uniform://continuous/-1..1*2?observations=4", "learningAgentRef": {"name": "la"}}
-}
+LOGGED_NUMBERS = {"data": {"spaces": "uniform://continuous/-1..1*2?observations=4", "learningAgentRef": {"name": "la"}}}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +154,7 @@ LOGGED_NUMBERS: Mapping[str, Any] = {
     ],
 )
 def test_numbers_that_the_log_cannot_judge_are_refused_before_they_are_learned_where_a_gate_is_set(
-    make_order: Callable[..., Order], algorithm: str, fields: dict[str, Any], words: str
+    make_order: Callable[..., Order], algorithm: str, fields: dict, words: str
 ) -> None:
     order = make_order(algorithm, **{**LOGGED_NUMBERS, **fields})
     if words:

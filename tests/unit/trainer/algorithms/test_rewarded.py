@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +41,7 @@ GENTLE = {
 @st.composite
 def policies(draw: st.DrawFn) -> RewardPolicySpec:
     chosen = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=5))
-    body: dict[str, Any] = {
+    body = {
         "components": [
             {"name": f"c{n}", "type": kind, "weight": 1 / len(chosen), "scale": draw(st.sampled_from([1.0, 7.0]))}
             for n, kind in enumerate(chosen)
@@ -220,7 +219,7 @@ def test_a_team_earns_together_what_the_rules_say_of_its_episode() -> None:
     rewarded.reset()
     log, earned = [], 0.0
     while True:
-        action = random.integers(0, world.actions, (1, world.agents))  # type: ignore[attr-defined]
+        action = random.integers(0, world.actions, (1, world.agents))
         step, own = world.step(action), rewarded.step(action)
         log.append({"action": action.reshape(-1).tolist(), "reward": float(step.reward.mean())})
         earned += float(own.reward.mean())

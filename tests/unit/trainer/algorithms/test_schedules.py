@@ -1,7 +1,6 @@
 """Step sizes and clip ranges change over a run as the order says."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -32,7 +31,7 @@ def test_a_clip_range_narrows_along_a_line_or_not_at_all() -> None:
 
 
 def test_an_order_narrows_ppos_clip_range_and_sets_its_step_size(make_order: Callable[..., Order]) -> None:
-    ends: dict[str, Any] = {}
+    ends = {}
     for schedule in ("constant", "linear"):
         small = {"environments": 8, "horizon": 8, "epochs": 1, "minibatches": 1, "hidden": [16], "clipEnd": 0.1}
         training = begin(
@@ -82,7 +81,7 @@ def test_every_learner_obeys_its_schedule_warm_up_and_clipping(algorithm, monkey
     training, taken = begin(order, Alone(), CPU), list[tuple[float, float, float]]()
     adam = Network.adam
 
-    def noted(network: Network, rate: float, max_norm: float, *rest: Any, **options: Any) -> None:
+    def noted(network: Network, rate: float, max_norm: float, *rest, **options) -> None:
         taken.append((training.learner.step / 512, rate, max_norm))
         adam(network, rate, max_norm, *rest, **options)
 

@@ -3,7 +3,6 @@
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -41,10 +40,10 @@ def test_an_engine_that_fails_goes_on_from_its_checkpoint_in_the_next_attempt(tm
     failing = {"weights, witness =": "raise SystemExit(3)\nweights, witness ="}
     with pytest.raises(EngineFailed, match=r"exit code 3 at step \d+; see its log"):
         trained(tmp_path, program(tmp_path, **failing))
-    secret = unpack(DirectoryStore(tmp_path / "store", "own-1").checkpoint().body)[1]["held_out"]  # type: ignore[union-attr]
+    secret = unpack(DirectoryStore(tmp_path / "store", "own-1").checkpoint().body)[1]["held_out"]
     resumed = {"while True": f"assert step >= 300\nassert '{secret}' not in json.dumps(order)\nwhile True"}
     proof = trained(tmp_path, program(tmp_path, **resumed), attempt=1)
-    assert (proof.attempts, str(proof.held_out.seed)) == (2, secret)  # type: ignore[union-attr]
+    assert (proof.attempts, str(proof.held_out.seed)) == (2, secret)
     assert int(secret) > 2**32, "of one run in a million it is smaller"
 
 
@@ -144,13 +143,13 @@ def test_a_program_is_checked_without_a_cluster(tmp_path: Path, capfd: pytest.Ca
         ("td3", "Recall", {}, "has discrete actions, which td3 .*set algorithm to ppo, dqn, a2c"),
     ],
 )
-def test_sb3_refuses_what_does_not_fit_together(algorithm: str, world: str, settings: Any, problem: str) -> None:
+def test_sb3_refuses_what_does_not_fit_together(algorithm: str, world: str, settings, problem: str) -> None:
     name = f"testing.training.seen_worlds:{world}"
     with pytest.raises(ConfigError, match=problem):
         form_of(name, algorithm, settings, make(name, Split.TRAINING, 0, range(1)))
 
 
-def test_learners_of_rows_refuse_images(make_order: Any) -> None:
+def test_learners_of_rows_refuse_images(make_order) -> None:
     order = make_order("ppo", data={"environment": "testing.training.seen_worlds:Parts"})
     with pytest.raises(ConfigError, match=r"camera.*which are images; set engine to sb3"):
         policy_training.begin(order, Alone(), torch.device("cpu"))

@@ -73,7 +73,7 @@ def test_normalised_actions_lie_within_one_and_come_back(kind: ActionType) -> No
         (ActionType.HYBRID, [1, 0.0, np.inf]),
     ],
 )
-def test_what_may_not_be_done_is_invalid(kind: ActionType, action: Any) -> None:
+def test_what_may_not_be_done_is_invalid(kind: ActionType, action) -> None:
     assert not SPACES[kind].validate(np.asarray([action]))[0]
 
 
@@ -112,10 +112,10 @@ class Declared(gymnasium.Env[Any, Any]):
     observation_space = Box(0, 1, (1,), np.float32)
     action_space = Tuple((Discrete(3, start=5), Box(-2.0, 2.0, (2,), np.float32)))
 
-    def reset(self, **_: Any) -> Any:
+    def reset(self, **_):
         return np.zeros(1, np.float32), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         assert self.action_space.contains(action)
         return np.zeros(1, np.float32), float(action[0]) + float(action[1][1]), False, False, {}
 

@@ -1,7 +1,6 @@
 """Levels rise and fall on evidence, survive a restart, and shaped rewards change no ranking of policies."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ CPU = torch.device("cpu")
 DQN = {"environments": 8, "bufferSize": 1000, "batchSize": 32, "learningStarts": 64, "hidden": [16]}
 
 
-def curriculum(**settings: Any) -> CurriculumProgress:
+def curriculum(**settings) -> CurriculumProgress:
     return CurriculumProgress(Exploration.LEVELS, 0, Settings.model_validate(settings))
 
 
@@ -63,9 +62,9 @@ def test_returns_are_counted_as_they_are_before_shaping_and_survive_a_restart(ma
     data, climb = {"environment": "motion:Navigation"}, {"returns": [{"promoteAt": 1000}]}
     order = make_order(data=data, curriculum=climb, shaping={"potential": True})
 
-    def counted() -> tuple[Any, Any]:
+    def counted() -> tuple:
         world = training_world(order, range(3))
-        return world, world.inner  # type: ignore[attr-defined]
+        return world, world.inner
 
     world, inner = counted()
     plain, total = make("motion:Navigation", Split.TRAINING, 0, range(3)), 0.0
@@ -115,7 +114,7 @@ def test_a_curriculum_without_levels_to_climb_is_refused(make_order: Callable[..
         curriculum(until="heroic")
 
 
-def easy_order(make_order: Callable[..., Order], **changes: Any) -> Order:
+def easy_order(make_order: Callable[..., Order], **changes) -> Order:
     data = {"environment": "grids:Exploration"}
     climb = {"minEpisodes": 4, "window": 4, "promoteAt": 0.1, "demoteBelow": 0, "until": "intermediate"}
     return make_order("dqn", steps=6000, **{"hyperparameters": DQN, "data": data, "curriculum": climb, **changes})

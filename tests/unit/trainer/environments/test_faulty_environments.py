@@ -25,10 +25,10 @@ class Bare:
     action_space: Space[Any] = Discrete(2)
     answer: Any = (np.zeros(1), 1.0, True, False, {})
 
-    def reset(self, seed: int | None = None) -> Any:
+    def reset(self, seed: int | None = None):
         return np.zeros(1), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         del action
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -42,7 +42,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     return module
 
 
-def opened(own: Any, base: type, episodes: int = 2, **changed: Any) -> VectorEnvironment:
+def opened(own, base: type, episodes: int = 2, **changed) -> VectorEnvironment:
     own.Own = type("Own", (base,), changed)
     return make("own_faults:Own", Split.HELD_OUT, 0, range(episodes))
 
@@ -99,7 +99,7 @@ def test_what_may_pass_is_worth_another_attempt(own: types.ModuleType, failure: 
     ],
     ids=["no info", "no seed", "no space", "no way to close"],
 )
-def test_a_beginning_or_an_end_that_is_wrong_is_never_tried_again(own: types.ModuleType, changed: Any) -> None:
+def test_a_beginning_or_an_end_that_is_wrong_is_never_tried_again(own: types.ModuleType, changed) -> None:
     def begin_and_end() -> None:
         world = opened(own, Bare, **changed)
         world.reset()
@@ -127,17 +127,17 @@ class Team:
     def __init__(self) -> None:
         self.agents = list(self.possible_agents)
 
-    def observation_space(self, agent: str) -> Space[Any]:
+    def observation_space(self, agent: str) -> Space:
         return self.kinds[agent]
 
-    def action_space(self, agent: str) -> Space[Any]:
+    def action_space(self, agent: str) -> Space:
         return Discrete(2)
 
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, seed: int | None = None, options=None):
         self.age = 0
         return {agent: np.ones(1) for agent in self.agents}, {}
 
-    def step(self, actions: dict[str, Any]) -> Any:
+    def step(self, actions: dict):
         assert set(actions) == set(self.agents), "one for each agent that is listed"
         self.age += 1
         flags = {agent: self.age >= end for agent, end in self.ends.items()}
@@ -167,11 +167,11 @@ class LateTeam(Team):
 
     ends = {"a": 4, "b": 6}  # noqa: RUF012
 
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, seed: int | None = None, options=None):
         self.agents = ["a"]
         return super().reset(seed, options)
 
-    def step(self, actions: dict[str, Any]) -> Any:
+    def step(self, actions: dict):
         result = super().step(actions)
         self.agents = [agent for agent, since in (("a", 0), ("b", 2)) if since <= self.age < self.ends[agent]]
         return result
@@ -216,7 +216,7 @@ def test_an_episode_that_does_not_end_proves_nothing(own, base, monkeypatch):
     ],
     ids=str,
 )
-def test_a_team_whose_agents_see_unlike_things_is_refused(own: types.ModuleType, spaces: dict[str, Space[Any]]) -> None:
+def test_a_team_whose_agents_see_unlike_things_is_refused(own: types.ModuleType, spaces: dict[str, Space]) -> None:
     with pytest.raises(ConfigError, match="has agents with different observations; give all agents equal spaces"):
         opened(own, Team, kinds=spaces)
 

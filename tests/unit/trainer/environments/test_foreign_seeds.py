@@ -49,11 +49,11 @@ class Short(gymnasium.Env[Any, Any]):
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,))
     action_space = gymnasium.spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple:
         random = np.random.RandomState(int(np.int32(seed or 0)))
         return np.asarray([random.random_sample()], dtype=np.float32), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action) -> tuple:
         return np.zeros(1, dtype=np.float32), 0.0, True, False, {}
 
 

@@ -32,12 +32,12 @@ class Own(gymnasium.Env[Any, Any]):
     observation_space: gymnasium.Space[Any] = TWO
     action_space: gymnasium.Space[Any] = Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed: int | None = None, options=None):
         super().reset(seed=seed)
         self.age = 0
         return self.observation_space.sample(), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         assert self.action_space.contains(action), (action, self.action_space)
         self.age += 1
         reward = float(np.sum(action)) if not isinstance(action, tuple) else 0.0
@@ -51,8 +51,8 @@ def own(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     return module
 
 
-def with_spaces(module: types.ModuleType, **spaces: Any) -> None:
-    module.Own = type("Own", (Own,), spaces)  # type: ignore[attr-defined]
+def with_spaces(module: types.ModuleType, **spaces) -> None:
+    module.Own = type("Own", (Own,), spaces)
 
 
 @pytest.mark.parametrize("name", WIDTHS)
@@ -86,7 +86,7 @@ def test_a_whole_number_is_seen_as_one_place_among_many() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_composed_observations_are_flattened_and_last_ones_too(own: types.ModuleType, space: Any, width: int) -> None:
+def test_composed_observations_are_flattened_and_last_ones_too(own: types.ModuleType, space, width: int) -> None:
     with_spaces(own, observation_space=space)
     world = make("own_spaces:Own", Split.TRAINING, 0, range(2))
     assert world.reset().shape == (2, width)
@@ -142,7 +142,7 @@ def test_what_cannot_be_played_is_refused_with_its_space_and_the_fix(own, spaces
         make("own_spaces:Own", Split.TRAINING, 0, range(1))
 
 
-WRONG: list[tuple[Any, Any, str]] = [
+WRONG = [
     (Dict({"camera": TWO}), np.zeros(2, np.float32), "that is an array of float32"),
     (Dict({"camera": TWO}), {"radar": np.zeros(2)}, "that is dict of 1"),
     (Dict({"camera": TWO}), {"camera": np.zeros(3)}, "that is dict of 1"),
@@ -168,15 +168,15 @@ WRONG: list[tuple[Any, Any, str]] = [
 @pytest.mark.parametrize(("space", "value", "sentence"), WRONG, ids=lambda value: str(value)[:24])
 @pytest.mark.parametrize("when", [0, 2], ids=["immediately", "later"])
 def test_an_observation_that_is_not_in_its_space_is_refused_with_both(own, space, value, sentence, when):
-    def step(self: Own, action: Any) -> Any:
+    def step(self: Own, action):
         _, *rest = Own.step(self, action)
         return (value if self.age == when else self.observation_space.sample()), *rest
 
-    def reset(self: Own, **options: Any) -> Any:
+    def reset(self: Own, **options):
         observation, info = Own.reset(self, **options)
         return (observation if when else value), info
 
-    module: Any = own
+    module = own
     module.Own = type("Own", (Own,), {"observation_space": space, "step": step, "reset": reset})
     world = make("own_spaces:Own", Split.TRAINING, 0, range(1))
 
@@ -215,11 +215,11 @@ def test_an_agents_observation_that_is_not_in_its_space_is_refused_too(own: type
         def __init__(self) -> None:
             super().__init__("teams:Cooperative")
 
-        def reset(self, *args: Any, **options: Any) -> Any:
+        def reset(self, *args, **options):
             observations, infos = super().reset(*args, **options)
             return observations | {"agent_1": np.zeros(1, np.float32)}, infos
 
-    own.Own = Team  # type: ignore[attr-defined]
+    own.Own = Team
     with pytest.raises(ConfigError, match=r"has observations Box.*returns an observation that is an array.*\(1,\)"):
         make("own_spaces:Own", Split.TRAINING, 0, range(1)).reset()
 

@@ -1,7 +1,6 @@
 """Meta-learning where episodes end by themselves, behind wrappers, at levels, and by few episodes."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,13 +43,13 @@ class Counting(Simulation):
     bounds = make("motion:Navigation", Split.TRAINING, 0, range(1)).bounds
     PARAMETERS = {"gain": 1.0, "max_steps": 50}  # noqa: RUF012
 
-    def _blank(self, count: int) -> dict[str, NDArray[Any]]:
+    def _blank(self, count: int) -> dict[str, NDArray]:
         return {"zero": np.zeros(count)}
 
     def _begin(self, which: NDArray[np.intp], seeds: NDArray[np.uint64]) -> None:
         pass
 
-    def _advance(self, actions: NDArray[Any]) -> Any:
+    def _advance(self, actions: NDArray):
         over = self.age + 1 >= 2 + np.arange(len(self.members))
         return Outcome(self.parameter["gain"].copy(), over, over)
 
@@ -141,13 +140,13 @@ def test_the_export_adapts_by_the_episodes_of_one_task_alone(make_order: Callabl
     learner = learner_of(make_order("maml", steps=480, hyperparameters=SMALL, data=data))
     original = learner.environment.step
 
-    def disturbed(actions: NDArray[Any]) -> Step:
+    def disturbed(actions: NDArray) -> Step:
         step = original(actions)
         step.reward[4:] *= -3.0  # other tasks' episodes
         return step
 
     task = learner.nominal()
     plain = learner.adapted_to(task)
-    learner.environment.step = disturbed  # type: ignore[method-assign]
+    learner.environment.step = disturbed
     again = learner.adapted_to(task)
     assert all(torch.equal(plain[name], again[name]) for name in plain)

@@ -25,14 +25,14 @@ def mean_return(name: str, policy: Policy, level: str | None = None, episodes: i
     return float(total.mean())
 
 
-def idle(observations: NDArray[Any]) -> NDArray[Any]:
+def idle(observations: NDArray) -> NDArray:
     return np.broadcast_to(np.asarray([0.0, 1.0, 1.0]), (len(observations), 3))
 
 
 def following(share: float) -> Policy:
     """A share of the trend as it is seen, blurred, approached by a tenth in every step; with wide corridors."""
 
-    def policy(observations: NDArray[Any]) -> NDArray[Any]:
+    def policy(observations: NDArray) -> NDArray:
         position = np.clip(0.9 * observations[:, 31] + 0.1 * share * observations[:, 30], -1.0, 1.0)
         return np.stack((position, np.ones(len(observations)), np.ones(len(observations))), axis=1)
 

@@ -40,7 +40,7 @@ def boxes(draw: st.DrawFn) -> Box:
     return Box(low, high, shape, kind)
 
 
-LEAVES: st.SearchStrategy[Space[Any]] = st.one_of(
+LEAVES = st.one_of(
     boxes(),
     st.builds(Discrete, st.integers(1, 9), start=st.integers(-9, 9), dtype=st.sampled_from([np.int64, np.int8])),
     st.builds(
@@ -61,25 +61,25 @@ SPACES = st.recursive(
 )
 
 
-def decoder_of(space: Space[Any]) -> ActionDecoder | None:
+def decoder_of(space: Space) -> ActionDecoder | None:
     with contextlib.suppress(ConfigError):  # test_gymnasium_spaces.py says what is refused, and with what words
         return ActionDecoder("x", space)
     return None
 
 
-def leaves(space: Any) -> list[Space[Any]]:
+def leaves(space) -> list[Space]:
     parts = space.spaces.values() if isinstance(space, Dict) else getattr(space, "spaces", None)
     return [space] if parts is None else [leaf for part in parts for leaf in leaves(part)]
 
 
-def contained(space: Space[Any], decoder: ActionDecoder, actions: Any) -> None:
+def contained(space: Space, decoder: ActionDecoder, actions) -> None:
     for action in actions:
         done = decoder.decode(action)
         assert space.contains(done), (space, action, done)
 
 
 @given(space=SPACES, seed=st.integers(0, 2**31))
-def test_whatever_training_draws_is_done_within_the_space(space: Space[Any], seed: int) -> None:
+def test_whatever_training_draws_is_done_within_the_space(space: Space, seed: int) -> None:
     if (decoder := decoder_of(space)) is None:
         return
     random, actions = np.random.default_rng(seed), decoder.actions
@@ -94,7 +94,7 @@ def test_whatever_training_draws_is_done_within_the_space(space: Space[Any], see
 
 
 @given(space=SPACES, seed=st.integers(0, 2**31), sampled=st.booleans())
-def test_whatever_the_served_policy_does_is_done_within_the_space(space: Space[Any], seed: int, sampled: bool) -> None:
+def test_whatever_the_served_policy_does_is_done_within_the_space(space: Space, seed: int, sampled: bool) -> None:
     if (decoder := decoder_of(space)) is None or decoder.actions.actions > 300:
         return
     policy, random = served(decoder.actions, seed, sampled=sampled), np.random.default_rng(seed)
@@ -126,7 +126,7 @@ def served(space: ActionSpace, seed: int, *, sampled: bool) -> OnnxPolicy:
 
 
 @given(space=SPACES, seed=st.integers(0, 2**31))
-def test_whatever_the_space_holds_is_observed_as_gymnasium_flattens_it(space: Space[Any], seed: int) -> None:
+def test_whatever_the_space_holds_is_observed_as_gymnasium_flattens_it(space: Space, seed: int) -> None:
     space.seed(seed)
     observation = space.sample()
     observed = row("x", space, observation)
@@ -163,11 +163,11 @@ class Nested(gymnasium.Env[Any, Any]):
         {"go": Discrete(3, start=1), "how": Tuple((Box(-0.4, 0.3, (2,), np.float64), Box(0, 4, (), np.int16)))}
     )
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed: int | None = None, options=None):
         super().reset(seed=seed)
         return self.observation_space.sample(), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         assert self.action_space.contains(action), action
         return self.observation_space.sample(), float(action["how"][1]), False, False, {}
 

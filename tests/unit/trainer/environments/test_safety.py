@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -36,11 +35,11 @@ SLOW = {"name": "slow near things", "when": [{"observation": 1, "below": 0.5}], 
 def continuous_set(random: np.random.Generator) -> Safety:
     """A random constraint set with a fallback of zeros, which all of them allow."""
 
-    def condition() -> dict[str, Any]:
+    def condition() -> dict:
         side = random.choice(["below", "above"])
         return {"observation": int(random.integers(OBSERVATIONS)), str(side): float(random.normal())}
 
-    constraints: list[dict[str, Any]] = []
+    constraints = []
     for number in range(random.integers(1, 6)):
         chosen = random.permutation(DIMENSIONS)[: random.integers(1, DIMENSIONS + 1)].tolist()
         limits = {
@@ -188,7 +187,7 @@ def executing(safety: Safety, count: int, preferences: Preferences) -> tuple[Shi
     """KeyDoor behind a shield, and what reaches it."""
     inner = make("grids:KeyDoor", Split.TRAINING, 0, range(count))
     environment, reached, step = shielded(inner, safety), list[np.ndarray](), inner.step
-    inner.step = lambda actions: reached.append(actions.copy()) or step(actions)  # type: ignore[method-assign]
+    inner.step = lambda actions: reached.append(actions.copy()) or step(actions)
     assert isinstance(environment, Shielded)
     environment.preferences = preferences
     return environment, reached
@@ -313,7 +312,7 @@ def test_the_record_has_the_learners_own_estimate_of_what_it_wanted_where_it_has
     monkeypatch: pytest.MonkeyPatch,
     algorithm: str,
     name: str,
-    safety: Any,
+    safety,
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_AUDIT_LOG", str(tmp_path / "audit.jsonl"))
     small = {} if algorithm == "ppo" else TINY

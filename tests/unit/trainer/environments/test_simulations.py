@@ -27,7 +27,7 @@ ONE_START = {"grids:DeepSea", "grids:KeyDoor", "motion:PointGoals", "teams:TwoSt
 TEAMS = [name for name in SIMULATIONS if hasattr(SIMULATIONS[name], "agents")]
 
 
-def opened(name: str, count: int = 6, split: Split = Split.TRAINING, **conditions: Any) -> VectorEnvironment:
+def opened(name: str, count: int = 6, split: Split = Split.TRAINING, **conditions) -> VectorEnvironment:
     world: VectorEnvironment = innermost(make(name, split, 3, range(count), Conditions(**conditions)))
     return world
 
@@ -140,7 +140,7 @@ def test_randomised_physics_change_with_each_episode_and_stay_within_their_range
         ("CartPole-v1", {"level": "expert"}, "has no levels"),
     ],
 )
-def test_conditions_an_environment_cannot_meet_are_refused(name: str, conditions: Any, problem: str) -> None:
+def test_conditions_an_environment_cannot_meet_are_refused(name: str, conditions, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         opened(name, **conditions)
 
@@ -210,12 +210,12 @@ class Counter(gymnasium.Env[Any, Any]):
     observation_space = gymnasium.spaces.Box(0, 10, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed: int | None = None, options=None):
         super().reset(seed=seed)
         self._age = 0
         return np.zeros(1, dtype=np.float32), {}
 
-    def step(self, action: int) -> Any:
+    def step(self, action: int):
         right, self._age = action == self._age % 2, self._age + 1
         observation = np.full(1, self._age, dtype=np.float32)
         return observation, float(right), self._age == 4, False, {"is_success": bool(right)}

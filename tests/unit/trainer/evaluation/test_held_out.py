@@ -1,7 +1,6 @@
 """The episodes that prove a run, and their names in its proof."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -45,6 +44,6 @@ def test_episodes_of_training_stay_where_the_runs_seed_has_them(make_order: Call
     assert starts(one, split=Split.TRAINING) == starts(other, split=Split.TRAINING)
 
 
-def test_the_proof_names_the_episodes_and_the_policy_compared_with(make_order: Callable[..., Any]) -> None:
+def test_the_proof_names_the_episodes_and_the_policy_compared_with(make_order: Callable) -> None:
     chosen = episodes(make_order(evaluation=EVALUATION))
     assert (chosen.seed, chosen.first, chosen.episodes) == (5, 3 * EPISODES_PER_RUN, 8)

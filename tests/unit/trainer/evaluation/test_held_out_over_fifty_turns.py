@@ -1,7 +1,5 @@
 """From the agent's YAML to the seeds that environments get: over fifty turns no held-out episode comes twice."""
 
-from typing import Any
-
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
@@ -25,11 +23,11 @@ MOST = 10_000
 """Episodes of one evaluation."""
 
 
-def orders(uid: str, template: dict[str, Any]) -> list[Order]:
+def orders(uid: str, template: dict) -> list[Order]:
     body = spec()
     body["training"]["template"] |= template
     agent = situation(spec=LearningAgentSpec.model_validate(body).to_kube())
-    agent.object["metadata"]["uid"] = uid  # type: ignore[index]
+    agent.object["metadata"]["uid"] = uid
     made = []
     for number in range(1, TURNS + 1):
         job = TrainingJobSpec.model_validate(training_job(agent, number, Trigger("episodes", "enough"))["spec"])
@@ -55,7 +53,7 @@ def numbers(order: Order) -> Words:
 @settings(max_examples=10, deadline=None)
 @given(st.uuids(), st.one_of(st.none(), st.integers(0, 2**31 - 1)), st.booleans())
 def test_no_held_out_episode_comes_twice_nor_is_trained_on_whatever_seed_the_user_set(uid, seed, proves_by_it):
-    template: dict[str, Any] = {} if seed is None else {"seed": seed}
+    template = {} if seed is None else {"seed": seed}
     if proves_by_it and seed is not None:
         template["evaluation"] = {"seed": seed}
     runs = orders(str(uid), template)

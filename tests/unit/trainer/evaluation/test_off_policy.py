@@ -1,7 +1,6 @@
 """Judging a policy by what others logged: right where weights reach, honest where they do not."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -120,7 +119,7 @@ def steps_of(actions: np.ndarray, log_prob: float = np.log(0.5)) -> LoggedSteps:
     return LoggedSteps.of(Recording(observations, actions, actions.astype(np.float32), log_probs, ends, ends))
 
 
-def verdict(proof: LoggedSteps, action: int = 1) -> Any:
+def verdict(proof: LoggedSteps, action: int = 1):
     return evaluate(Always(action), proof, steps_of(np.arange(200) % 2), ActionSpace(3), 0.9, 0, CPU, 100)
 
 
@@ -234,7 +233,7 @@ def test_what_stands_for_an_environment_knows_its_spaces_and_lets_nobody_play() 
         Unplayed("uniform://discrete/2", range(1))
 
 
-def order(**changes: Any) -> Order:
+def order(**changes) -> Order:
     spec = {
         "algorithm": "cql",
         "totalSteps": 20_000,
@@ -251,7 +250,7 @@ def order(**changes: Any) -> Order:
         ({"shaping": {"potential": True}}, "spec.shaping plays it"),
     ],
 )
-def test_a_run_that_would_play_says_that_there_is_no_environment(changes: dict[str, Any], words: str) -> None:
+def test_a_run_that_would_play_says_that_there_is_no_environment(changes: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         begin(order(**changes), Alone(), CPU)
 

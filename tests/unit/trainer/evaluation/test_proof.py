@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -78,7 +77,7 @@ def test_a_graph_whose_weights_are_no_numbers_is_not_even_loaded(body: bytes) ->
 
 
 @pytest.mark.parametrize("change", [lambda w: w + 1e-3, lambda w: -w])
-def test_parity_catches_a_graph_whose_weights_are_not_the_networks(network: Network, body: bytes, change: Any) -> None:
+def test_parity_catches_a_graph_whose_weights_are_not_the_networks(network: Network, body: bytes, change) -> None:
     parity = check(trained(network, "ppo"), OnnxPolicy(corrupted(body, change), 4, 2), observations(), 0)
     assert not parity.passed
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +38,7 @@ CPU = torch.device("cpu")
 class Sighted:
     """Pushes the cart to where the pole falls: nearly perfect, as long as it sees well."""
 
-    def act(self, observation: Observations) -> NDArray[Any]:
+    def act(self, observation: Observations) -> NDArray:
         return (observation[:, 2] + 0.5 * observation[:, 3] > 0).astype(np.int64)
 
 
@@ -49,7 +48,7 @@ class Blind:
     def __init__(self) -> None:
         self.requests = 0
 
-    def act(self, observation: Observations) -> NDArray[Any]:
+    def act(self, observation: Observations) -> NDArray:
         self.requests += 1
         return np.full(len(observation), self.requests % 2, dtype=np.int64)
 
@@ -60,11 +59,11 @@ class Always:
     def __init__(self, action: int) -> None:
         self.action = action
 
-    def act(self, observation: Observations) -> NDArray[Any]:
+    def act(self, observation: Observations) -> NDArray:
         return np.full(len(observation), self.action, dtype=np.int64)
 
 
-def stage(order: Order, policy: Policy, baseline: Policy | None = None, **suite: Any) -> Stage:
+def stage(order: Order, policy: Policy, baseline: Policy | None = None, **suite) -> Stage:
     world = make(order.spec.data.environment, Split.HELD_OUT, 0, range(1))
     met = collect(order.spec.data.environment, world.actions, 0, 500, world.bounds)
     return Stage(
@@ -92,7 +91,7 @@ def test_a_policy_that_ignores_noise_keeps_its_return_and_one_that_does_not_lose
 
 
 def test_noise_has_the_deviation_asked_for_and_leaves_the_rewards_alone() -> None:
-    def world() -> Any:
+    def world():
         return make("CartPole-v1", Split.HELD_OUT, 0, range(4096))
 
     plain, noisy = world(), Noisy(world(), np.array([1.0, 0.0, 2.0, 0.5]), seed=3)
@@ -103,10 +102,10 @@ def test_noise_has_the_deviation_asked_for_and_leaves_the_rewards_alone() -> Non
 
 
 def test_a_sticky_world_repeats_the_share_of_actions_asked_for_within_an_episode() -> None:
-    executed: list[NDArray[Any]] = []
+    executed = []
     inner = make("teams:TwoStep", Split.HELD_OUT, 0, range(4096))
     original = inner.step
-    inner.step = lambda actions: executed.append(actions.copy()) or original(actions)  # type: ignore[method-assign]
+    inner.step = lambda actions: executed.append(actions.copy()) or original(actions)
     sticky = Sticky(inner, 0.25, seed=0)
     sticky.reset()
     for wanted in (0, 1, 0, 1):  # an episode has two steps
@@ -152,7 +151,7 @@ def test_a_policy_is_exactly_as_good_as_itself_in_every_dimension(make_order: Or
     training = begin(order, Alone(), CPU)
     parameters, _ = training.learner.network.exported(), training.environment.close()
 
-    def policy_of(weights: Any) -> Policy:
+    def policy_of(weights) -> Policy:
         return OnnxPolicy(graph(weights, algorithm, {}, None, None), 4, 2)
 
     itself = stage(order, policy_of(parameters), policy_of(parameters), episodes=8, adaptationSteps=256)
@@ -175,7 +174,7 @@ def test_what_finds_no_time_left_is_reported_and_fails_nothing(make_order: Order
 
 def test_a_world_that_breaks_when_it_is_changed_costs_its_dimension_and_not_the_proof(make_order: Orders) -> None:
     class Broken:
-        def act(self, observation: Observations) -> NDArray[Any]:
+        def act(self, observation: Observations) -> NDArray:
             raise NumericError("step 3: observation has a NaN")
 
     result = measure(stage(make_order(), Broken(), dimensions=["robustness"]), np.array([3.0]), np.array([1.0]))
@@ -212,7 +211,7 @@ def test_a_warm_learner_has_the_weights_given_and_its_targets_too(make_order: Or
     warm(taker, giver.network.arrays(), traits_of(algorithm))
     assert taker.network.digest() == giver.network.digest()
     if algorithm == "dqn":
-        assert torch.equal(taker.targets[""], taker.network.vector)  # type: ignore[attr-defined]
+        assert torch.equal(taker.targets[""], taker.network.vector)
 
 
 def test_a_warm_learner_for_continuous_actions_has_the_deviations_too(make_order: Orders) -> None:
@@ -256,9 +255,9 @@ def test_a_student_goes_on_under_the_shield_with_its_own_preferences(make_order,
     judged = stage(order, Uniform(2, 0), adaptation_steps=1)
     judged.enter("adaptability", float("inf"))
     learner = begin(make_order(algorithm, **block), Alone(), torch.device("cpu")).learner
-    met: list[Any] = []
+    met = []
 
-    def iterate(student: Any, observations: Observations) -> tuple[Observations, list[Any]]:
+    def iterate(student, observations: Observations) -> tuple[Observations, list]:
         met.append(student)
         student.step += 1_000_000
         return observations, []

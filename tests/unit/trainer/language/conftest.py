@@ -1,7 +1,5 @@
 """A language model small enough to differentiate twice, and the tokeniser and chat of the tiny world."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -13,18 +11,18 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
-def words() -> Any:
+def words():
     """The tokeniser of the tiny world."""
     return tokeniser(ToolLookup(), seed=0)
 
 
 @pytest.fixture(scope="session")
-def chat(words: Any) -> Chat:
+def chat(words) -> Chat:
     """The tiny world's chat."""
     return Chat(words, ToolLookup().tools)
 
 
 @pytest.fixture
-def tiny(words: Any) -> Any:
+def tiny(words):
     """A model with random weights."""
     return model(len(words), seed=3, stop=words.eos_token_id)

@@ -3,7 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import imitate
 import make_model
@@ -20,7 +19,7 @@ from learnloop_trainer.language.base_model import Base, folder_digest
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     """The folder that the command makes, and its last line."""
     folder = tmp_path_factory.mktemp("base") / "tiny"
     requests: list[str] = []
@@ -31,14 +30,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     return folder, json.loads(requests[-1])
 
 
-def test_the_command_says_the_digest_of_the_folder_with_its_gguf_file(made: tuple[Path, dict[str, Any]]) -> None:
+def test_the_command_says_the_digest_of_the_folder_with_its_gguf_file(made: tuple[Path, dict]) -> None:
     folder, digest = made
     assert digest["sha256"] == folder_digest(folder)
     assert (folder / "tiny.gguf").is_file()
     assert 100_000 < digest["parameters"] < 130_000
 
 
-def test_the_gguf_file_has_the_models_own_weights(made: tuple[Path, dict[str, Any]]) -> None:
+def test_the_gguf_file_has_the_models_own_weights(made: tuple[Path, dict]) -> None:
     folder, _ = made
     ours = load_file(folder / "model.safetensors")
     tensors = {item.name: np.asarray(item.data) for item in GGUFReader(folder / "tiny.gguf").tensors}
@@ -70,7 +69,7 @@ def test_the_data_plane_may_be_named_without_a_scheme_as_in_the_example(made, mo
         def put_artifact(self, body: bytes) -> str:
             return f"artifact://{len(body)}"
 
-    def choose(environ: Any, job: str) -> Store:
+    def choose(environ, job: str) -> Store:
         requests.append(environ["LEARNLOOP_DATA_URL"])
         return Store()
 

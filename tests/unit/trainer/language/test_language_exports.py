@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
@@ -20,18 +19,18 @@ from learnloop_trainer.language.network import LanguageNetwork
 FACTS = {BASE: "a" * 64}
 
 
-def adapted(model: Any, rank: int = 4, alpha: float = 8.0) -> LanguageNetwork:
+def adapted(model, rank: int = 4, alpha: float = 8.0) -> LanguageNetwork:
     """An adapter with random numbers on both sides."""
     network = LanguageNetwork(model, lora.attach(model, lora.LAYERS, rank, alpha, 0))
     network.vector.copy_(torch.randn(len(network.vector), generator=torch.Generator().manual_seed(1)) * 0.1)
     return network
 
 
-def logits(model: Any) -> Any:
+def logits(model):
     return model(input_ids=torch.arange(3, 40).unsqueeze(0)).logits.detach()
 
 
-def test_an_adapter_that_was_stored_says_the_same_beside_a_fresh_base(tiny: Any, words: Any) -> None:
+def test_an_adapter_that_was_stored_says_the_same_beside_a_fresh_base(tiny, words) -> None:
     from testing.language.tiny_model import model
 
     network = adapted(tiny)
@@ -46,7 +45,7 @@ def test_an_adapter_that_was_stored_says_the_same_beside_a_fresh_base(tiny: Any,
     assert json.loads(adapter.facts[CONFIG])["r"] == 4
 
 
-def narrow(words: Any, folder: Path) -> tuple[Base, LanguageNetwork, Trained]:
+def narrow(words, folder: Path) -> tuple[Base, LanguageNetwork, Trained]:
     """A base of bfloat16 and an adapter in float32 next to it, trained and as it was stored."""
     from testing.language.tiny_model import model
 
@@ -58,13 +57,13 @@ def narrow(words: Any, folder: Path) -> tuple[Base, LanguageNetwork, Trained]:
     return base, network, read(exported(network, FACTS, lora.configuration(lora.LAYERS, 4, 8.0, "file:///tiny")))
 
 
-def test_an_adapter_of_a_bfloat16_run_says_after_its_export_what_it_said_before(words: Any, tmp_path: Path) -> None:
+def test_an_adapter_of_a_bfloat16_run_says_after_its_export_what_it_said_before(words, tmp_path: Path) -> None:
     base, network, trained = narrow(words, tmp_path)
     again = loaded(base, trained, torch.device("cpu"), torch.bfloat16, "the exported file")
     assert torch.equal(logits(again), logits(network.model))
 
 
-def test_a_bfloat16_run_samples_from_the_policy_that_it_learns(words: Any, tmp_path: Path) -> None:
+def test_a_bfloat16_run_samples_from_the_policy_that_it_learns(words, tmp_path: Path) -> None:
     _, network, _ = narrow(words, tmp_path)
     with torch.autocast("cpu", torch.bfloat16):
         learned = logits(network.model)
@@ -80,7 +79,7 @@ def test_an_adapter_of_another_model_is_refused_in_either_precision(dtype, words
         loaded(base, Trained(strange, trained.facts), torch.device("cpu"), dtype, "the exported file")
 
 
-def test_the_arrays_have_the_names_and_shapes_of_peft(tiny: Any) -> None:
+def test_the_arrays_have_the_names_and_shapes_of_peft(tiny) -> None:
     arrays = read(exported(adapted(tiny), FACTS, "{}")).arrays
     first = "base_model.model.model.layers.0.self_attn.q_proj"
     assert arrays[f"{first}.lora_A.weight"].shape == (4, 64)
@@ -88,7 +87,7 @@ def test_the_arrays_have_the_names_and_shapes_of_peft(tiny: Any) -> None:
     assert len(arrays) == 2 * 2 * len(lora.LAYERS)
 
 
-def test_whole_weights_that_were_stored_say_the_same(tiny: Any, words: Any) -> None:
+def test_whole_weights_that_were_stored_say_the_same(tiny, words) -> None:
     from testing.language.tiny_model import model
 
     network = LanguageNetwork(tiny)
@@ -98,7 +97,7 @@ def test_whole_weights_that_were_stored_say_the_same(tiny: Any, words: Any) -> N
     assert torch.equal(logits(fresh), logits(tiny))
 
 
-def test_a_file_of_another_kind_is_refused(tiny: Any, words: Any) -> None:
+def test_a_file_of_another_kind_is_refused(tiny, words) -> None:
     from learnloop_trainer.store.run_store import pack
     from testing.language.tiny_model import model
 
@@ -139,7 +138,7 @@ def test_the_gguf_adapter_has_llama_cpps_names_and_its_order_of_rows(architectur
     assert np.array_equal(tensors["blk.1.ffn_down.weight.lora_a"], down)
 
 
-def test_an_architecture_that_is_not_known_has_no_gguf(tiny: Any) -> None:
+def test_an_architecture_that_is_not_known_has_no_gguf(tiny) -> None:
     network = adapted(tiny)
     assert network.adapters is not None
     assert gguf_adapter(lora.arrays(network.adapters), {"architectures": ["Strange"]}, 8.0) is None

@@ -35,7 +35,7 @@ from testing.language.tiny_model import model
 CPU = torch.device("cpu")
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 POLICY = {"batchEpisodes": 8, "groupSize": 4, "lora": {"rank": 2, "layers": ["q_proj", "v_proj"]}}
-SMALL: dict[str, dict[str, Any]] = {
+SMALL = {
     "rloo": POLICY,
     "grpo": {**POLICY, "weights": "full"},
     "ppo-lm": {**POLICY, "groupSize": 1, "minibatches": 2},
@@ -46,7 +46,7 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def base(words: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base(words, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with random weights as a folder. The word that ends an answer is its padding, too, as of many."""
     folder = tmp_path_factory.mktemp("base")
     model(len(words), 3, words.eos_token_id).save_pretrained(folder)
@@ -61,7 +61,7 @@ def ordered(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     """Orders of small runs on that model, whose store is a folder."""
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
 
-    def make(algorithm: str = "rloo", steps: int = 16, block: dict[str, Any] | None = None, **more: Any) -> Order:
+    def make(algorithm: str = "rloo", steps: int = 16, block: dict | None = None, **more) -> Order:
         spoken = {"base": {"uri": base.as_uri(), "sha256": folder_digest(base)}, "sampling": {"maxTokens": 10}}
         data = {"environment": "ToolLookup-v1", "languageModel": spoken | more.pop("spoken", {})}
         spec = {
@@ -84,7 +84,7 @@ def finished(order: Order, tmp_path: Path, run: Callable[..., None] = run) -> tu
     return proof, Path(urlsplit(proof.artifact_uri).path).read_bytes()
 
 
-def experience(algorithm: str, words: Any, tmp_path: Path) -> dict[str, Any]:
+def experience(algorithm: str, words, tmp_path: Path) -> dict:
     if algorithm == "sft":
         return {"recording": turns(words, tmp_path)}
     if algorithm == "bradley-terry":
@@ -120,7 +120,7 @@ def test_every_algorithm_ends_in_a_proof_that_names_what_it_was_made_of(algorith
 
 
 def test_a_reward_model_ends_in_a_file_that_scores_and_in_a_proof_with_its_held_out_accuracy(
-    ordered: Callable[..., Order], words: Any, base: Path, tmp_path: Path
+    ordered: Callable[..., Order], words, base: Path, tmp_path: Path
 ) -> None:
     block = experience("bradley-terry", words, tmp_path) | {"learningRate": 0.02}
     proof, body = finished(ordered("bradley-terry", 80, block), tmp_path)
@@ -166,7 +166,7 @@ def test_trl_trains_on_the_same_data_and_under_the_same_proof(algorithm, ordered
 
 def test_a_pair_with_an_answer_of_no_tokens_is_left_out(ordered, words, tmp_path, monkeypatch):
     order = ordered("dpo", 8, experience("dpo", words, tmp_path))
-    learner: Any = begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1")).learner
+    learner = begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1")).learner
     pairs = learner.setting.experience.pairs()
     nothing = replace(pairs[0], rejected=replace(pairs[0].rejected, rows=[]))
     monkeypatch.setattr(type(learner.setting.experience), "pairs", lambda _: [nothing, *pairs])
@@ -224,7 +224,7 @@ def test_a_run_begins_from_the_adapter_that_serves_and_is_compared_with_it(order
 
 @pytest.mark.parametrize(("count", "learned"), [(8, 8), (64, 16)])
 def test_recorded_turns_come_first_and_a_long_log_leaves_half_of_the_run_to_rollouts(
-    count: int, learned: int, ordered: Callable[..., Order], words: Any, tmp_path: Path
+    count: int, learned: int, ordered: Callable[..., Order], words, tmp_path: Path
 ) -> None:
     order = ordered(steps=32, block={"experience": "both", "recording": turns(words, tmp_path, count)})
     training = begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1"))
@@ -250,10 +250,10 @@ def test_one_conversation_that_the_model_cannot_read_ends_no_run(strange, ordere
     order = ordered("rloo", 8, {"recording": recording})
     training = begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1"))
     training.learner.iterate()
-    assert len(training.learner.setting.experience.every()) == 7  # type: ignore[attr-defined]
+    assert len(training.learner.setting.experience.every()) == 7
 
 
-def by_trl(block: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+def by_trl(block: dict | None = None, **settings) -> dict:
     return {"algorithm": "grpo", "block": block, "spec": {"engine": "trl", "settings": settings}}
 
 
@@ -302,7 +302,7 @@ def test_a_base_model_that_is_not_all_in_its_digest_is_refused(ordered, base, tm
 
 @pytest.mark.parametrize(("algorithm", "spoken"), [("ppo", True), ("rloo", False)])
 def test_half_a_language_model_is_refused(algorithm: str, spoken: bool, base: Path) -> None:
-    data: dict[str, Any] = {"environment": "ToolLookup-v1"}
+    data = {"environment": "ToolLookup-v1"}
     if spoken:
         data["languageModel"] = {"base": {"uri": base.as_uri(), "sha256": "0" * 64}}
     document = {"job": "x", "spec": {"algorithm": algorithm, "totalSteps": 1, "data": data}}

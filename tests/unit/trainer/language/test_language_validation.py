@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,11 +30,11 @@ def silent(doing: str) -> None:
     """Hears of it."""
 
 
-def judged(validation: dict[str, Any], policy: str = "best", **more: Any) -> dict[str, Any]:
+def judged(validation: dict, policy: str = "best", **more) -> dict:
     return {"evaluation": {"episodes": 6, "whileTraining": validation}, "export": {"policy": policy}, **more}
 
 
-def imitated(ordered: Callable[..., Order], words: Any, tmp_path: Path, policy: str) -> tuple[Proof, bytes]:
+def imitated(ordered: Callable[..., Order], words, tmp_path: Path, policy: str) -> tuple[Proof, bytes]:
     """Imitation changes the weights, and here it earns nothing."""
     validation = judged({"everySteps": 8, "episodes": 4}, policy)
     return finished(ordered("sft", 16, {"recording": turns(words, tmp_path)}, spec=validation), tmp_path)

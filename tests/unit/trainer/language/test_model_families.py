@@ -1,7 +1,6 @@
 """Every family of causal language models that transformers names: probabilities of its own forward, or a refusal."""
 
 import inspect
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from learnloop_trainer.language.rows import Episode, make, rows_of
 from learnloop_trainer.language.sampler import Limits, Sampler, unfaithful
 
 WORDS = 64
-SIZES: dict[str, Any] = {
+SIZES = {
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "embedding_size", "emb_dim", "word_embed_proj_dim"), 32),
     **dict.fromkeys(("intermediate_size", "ffn_dim", "decoder_ffn_dim", "encoder_ffn_dim", "d_ff"), 48),
     **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers"), 2),
@@ -34,7 +33,7 @@ SIZES: dict[str, Any] = {
 }
 """Of the smallest model with every part; weights are wide, so that a wrong probability shows."""
 HYBRID = ["linear_attention", "full_attention"]
-OWN: dict[str, dict[str, Any]] = {
+OWN = {
     "bailing_hybrid": {"layer_types": HYBRID},
     "bamba": {"attn_layer_indices": [1]},
     "cohere": {"logit_scale": 0.25},
@@ -109,7 +108,7 @@ PADDING_MOVES_POSITIONS = (
 REFUSED = {*WITHOUT_A_CACHE.split(), *PADDING_MOVES_POSITIONS.split()}
 
 
-def built(name: str) -> Any:
+def built(name: str):
     """A small model of the family with random weights."""
     kind = CONFIG_MAPPING[name]
     fields = {*inspect.signature(kind.__init__).parameters, *kind.__dataclass_fields__, *kind.attribute_map}
@@ -153,7 +152,7 @@ def test_every_family_that_is_left_out_has_a_reason() -> None:
     assert all(UNBUILT.values())
 
 
-def test_a_base_model_whose_probabilities_depend_on_how_it_is_called_is_refused(tmp_path: Any) -> None:
+def test_a_base_model_whose_probabilities_depend_on_how_it_is_called_is_refused(tmp_path) -> None:
     built("roberta").save_pretrained(tmp_path)
     base = Base(tmp_path, folder_digest(tmp_path))
     with pytest.raises(

@@ -1,7 +1,5 @@
 """A language network: what it says of tokens, with and without its adapter, padded and alone."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -27,7 +25,7 @@ def episodes(network: LanguageNetwork, count: int, temperature: float = 1.0) -> 
     return [Episode(rows_of([turn])[0], 0.0, at) for at, turn in enumerate(turns) if turn is not None]
 
 
-def adapted(model: Any, *, moved: bool = True, **options: Any) -> LanguageNetwork:
+def adapted(model, *, moved: bool = True, **options) -> LanguageNetwork:
     """With an adapter whose B is not 0."""
     network = LanguageNetwork(model, lora.attach(model, lora.LAYERS, 4, 8.0, 1), **options)
     if moved:
@@ -44,7 +42,7 @@ def test_the_trainer_gives_sampled_tokens_the_log_probabilities_they_were_drawn_
     assert gap.item() < 2e-5
 
 
-def test_an_adapter_switched_off_is_the_base_model_to_the_bit(tiny: Any) -> None:
+def test_an_adapter_switched_off_is_the_base_model_to_the_bit(tiny) -> None:
     drawn = episodes(LanguageNetwork(tiny), 6)
     plain = LanguageNetwork(tiny)
     batch = make(drawn, range(6), plain.device)
@@ -54,7 +52,7 @@ def test_an_adapter_switched_off_is_the_base_model_to_the_bit(tiny: Any) -> None
     assert not torch.allclose(network.score(batch).log_prob, before, atol=1e-3)
 
 
-def test_what_an_episode_teaches_does_not_depend_on_padding_or_on_its_neighbours(tiny: Any) -> None:
+def test_what_an_episode_teaches_does_not_depend_on_padding_or_on_its_neighbours(tiny) -> None:
     network = adapted(tiny)
     drawn = episodes(network, 9)
     gradients = []
@@ -67,7 +65,7 @@ def test_what_an_episode_teaches_does_not_depend_on_padding_or_on_its_neighbours
     assert torch.allclose(*gradients, atol=1e-4, rtol=1e-4)
 
 
-def test_what_the_world_said_is_context_and_gets_no_gradient(tiny: Any) -> None:
+def test_what_the_world_said_is_context_and_gets_no_gradient(tiny) -> None:
     network = LanguageNetwork(tiny)
     rows, _ = rows_of(
         [Sampled([3, 4, 5], [6, 2], [-1.0, -1.0]), Sampled([3, 4, 5, 6, 2, 7, 8, 9], [10, 2], [-1.0] * 2)]
@@ -83,7 +81,7 @@ def test_what_the_world_said_is_context_and_gets_no_gradient(tiny: Any) -> None:
     assert calls == [4]  # no logits are made for anything else, so nothing else can be learned
 
 
-def test_log_probabilities_stay_float32_where_layers_compute_in_bfloat16(tiny: Any) -> None:
+def test_log_probabilities_stay_float32_where_layers_compute_in_bfloat16(tiny) -> None:
     network = adapted(tiny, bfloat16=True)
     drawn = episodes(adapted(tiny.__class__(tiny.config)), 4)
     batch = make(drawn, range(4), network.device)
@@ -96,7 +94,7 @@ def test_log_probabilities_stay_float32_where_layers_compute_in_bfloat16(tiny: A
     assert torch.isfinite(network.gradient).all()
 
 
-def test_the_gradient_is_that_of_cross_entropy_over_the_whole_sequence(tiny: Any) -> None:
+def test_the_gradient_is_that_of_cross_entropy_over_the_whole_sequence(tiny) -> None:
     drawn = episodes(LanguageNetwork(tiny), 5)
     network = LanguageNetwork(tiny)
     batch = make(drawn, range(5), network.device)
@@ -113,7 +111,7 @@ def test_the_gradient_is_that_of_cross_entropy_over_the_whole_sequence(tiny: Any
     assert torch.allclose(network.gradient, wanted, atol=1e-4, rtol=1e-4)
 
 
-def test_an_adapter_comes_back_from_its_file_and_a_foreign_one_is_refused(tiny: Any) -> None:
+def test_an_adapter_comes_back_from_its_file_and_a_foreign_one_is_refused(tiny) -> None:
     network = adapted(tiny)
     assert network.adapters is not None
     saved = lora.arrays(network.adapters)
@@ -131,13 +129,13 @@ def test_an_adapter_comes_back_from_its_file_and_a_foreign_one_is_refused(tiny: 
         lora.load(network.adapters, saved | {name: np.zeros((1, 1))})
 
 
-def test_layers_the_model_does_not_have_are_refused_with_those_it_has(tiny: Any) -> None:
+def test_layers_the_model_does_not_have_are_refused_with_those_it_has(tiny) -> None:
     with pytest.raises(ConfigError, match=r"names no linear layers.*q_proj"):
         lora.attach(tiny, ["query"], 4, 8.0, 0)
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_adam_is_that_of_torch_and_goes_on_from_a_saved_state(tiny: Any, whole: bool) -> None:
+def test_adam_is_that_of_torch_and_goes_on_from_a_saved_state(tiny, whole: bool) -> None:
     network = LanguageNetwork(tiny) if whole else adapted(tiny)
     twin = network.vector.detach().clone().requires_grad_()
     optimiser = torch.optim.AdamW([twin], lr=1e-2, weight_decay=0.1)
@@ -162,17 +160,17 @@ def test_adam_is_that_of_torch_and_goes_on_from_a_saved_state(tiny: Any, whole: 
     assert network.digest() == once
 
 
-def test_a_conversation_is_sampled_the_same_alone_and_among_others(tiny: Any) -> None:
+def test_a_conversation_is_sampled_the_same_alone_and_among_others(tiny) -> None:
     prompts = [RANDOM.integers(3, 40, 4 + number).tolist() for number in range(5)]
     numbers = np.arange(5)
     together = Sampler(tiny)(prompts, lambda place: uniforms(Purpose.ACTION, 0, place, numbers), LIMITS)
     for at, prompt in enumerate(prompts):
-        alone = Sampler(tiny)([prompt], lambda place, at=at: uniforms(Purpose.ACTION, 0, place, at), LIMITS)[0]  # type: ignore[misc]
+        alone = Sampler(tiny)([prompt], lambda place, at=at: uniforms(Purpose.ACTION, 0, place, at), LIMITS)[0]
         assert together[at] is not None
-        assert alone.sampled_ids == together[at].sampled_ids  # type: ignore[union-attr]
+        assert alone.sampled_ids == together[at].sampled_ids
 
 
-def test_a_turn_ends_at_a_stop_at_the_limit_and_at_the_context(tiny: Any) -> None:
+def test_a_turn_ends_at_a_stop_at_the_limit_and_at_the_context(tiny) -> None:
     numbers = np.zeros(1)
     every = set(range(tiny.config.vocab_size))
     one = Sampler(tiny)([[5]], lambda place: numbers, Limits(1.0, every, 24, 96))[0]
@@ -185,7 +183,7 @@ def test_a_turn_ends_at_a_stop_at_the_limit_and_at_the_context(tiny: Any) -> Non
     assert len(short[1].sampled_ids) == 2
 
 
-def test_what_the_value_head_expects_needs_no_logits(tiny: Any) -> None:
+def test_what_the_value_head_expects_needs_no_logits(tiny) -> None:
     network = adapted(tiny, value_head=True)
     batch = make(episodes(network, 5), range(5), network.device)
     scored = network.score(batch).value

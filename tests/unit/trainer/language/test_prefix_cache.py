@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,11 +23,11 @@ def draw(speak: Sampler, prompts: list[list[int]], turn: int, limits: Limits = L
 
 
 @contextmanager
-def reads(model: Any) -> Iterator[list[int]]:
+def reads(model) -> Iterator[list[int]]:
     """How many tokens, padding included, the model reads in each call."""
     counted, forward = list[int](), model.forward
 
-    def counting(*args: Any, **kwargs: Any) -> Any:
+    def counting(*args, **kwargs):
         counted.append(kwargs["input_ids"].numel())
         return forward(*args, **kwargs)
 
@@ -39,7 +38,7 @@ def reads(model: Any) -> Iterator[list[int]]:
         del model.forward
 
 
-def talk(model: Any, turns: int, *, uncached: bool) -> list[list[Sampled]]:
+def talk(model, turns: int, *, uncached: bool) -> list[list[Sampled]]:
     """Conversations of several turns of different lengths; `afresh`: everything is read again in each turn."""
     rng = np.random.default_rng(8)
     prompts = [SYSTEM + rng.integers(3, 40, 3 + number // 2).tolist() for number in range(12)]
@@ -62,7 +61,7 @@ def talk(model: Any, turns: int, *, uncached: bool) -> list[list[Sampled]]:
     return rounds
 
 
-def test_a_conversation_says_the_same_whether_or_not_the_model_reads_it_anew(tiny: Any) -> None:
+def test_a_conversation_says_the_same_whether_or_not_the_model_reads_it_anew(tiny) -> None:
     cached, uncached = talk(tiny, 5, uncached=False), talk(tiny, 5, uncached=True)
     assert sum(map(len, cached)) > 20
     for one, other in zip(cached, uncached, strict=True):
@@ -71,7 +70,7 @@ def test_a_conversation_says_the_same_whether_or_not_the_model_reads_it_anew(tin
             assert np.allclose(a.log_probs, b.log_probs, atol=2e-5)
 
 
-def test_the_next_turn_reads_what_is_new_alone(tiny: Any) -> None:
+def test_the_next_turn_reads_what_is_new_alone(tiny) -> None:
     every = Limits(1.0, set(range(tiny.config.vocab_size)), 4, 400)  # a turn of one token
     speak = Sampler(tiny)
     first = draw(speak, [[*SYSTEM, number] for number in range(6)], 0, every)
@@ -81,7 +80,7 @@ def test_the_next_turn_reads_what_is_new_alone(tiny: Any) -> None:
     assert counted == [6 * 3], "the last token of the answer was drawn and not read yet"
 
 
-def test_equal_prompts_are_read_once_and_a_common_beginning_too(tiny: Any) -> None:
+def test_equal_prompts_are_read_once_and_a_common_beginning_too(tiny) -> None:
     every = Limits(1.0, set(range(tiny.config.vocab_size)), 4, 400)
     groups = [[*SYSTEM, number] for number in range(3) for _ in range(4)]
     with reads(tiny) as counted:
@@ -89,7 +88,7 @@ def test_equal_prompts_are_read_once_and_a_common_beginning_too(tiny: Any) -> No
     assert counted == [len(SYSTEM), 3]
 
 
-def test_a_history_that_was_changed_is_read_anew(tiny: Any) -> None:
+def test_a_history_that_was_changed_is_read_anew(tiny) -> None:
     every = Limits(1.0, set(range(tiny.config.vocab_size)), 4, 400)
     speak = Sampler(tiny)
     first = draw(speak, [[*SYSTEM, 40], [*SYSTEM, 41]], 0, every)
@@ -100,7 +99,7 @@ def test_a_history_that_was_changed_is_read_anew(tiny: Any) -> None:
     assert [one and one.sampled_ids for one in draws] == [one and one.sampled_ids for one in wanted]
 
 
-def test_conversations_that_were_left_out_for_a_turn_are_read_anew(tiny: Any) -> None:
+def test_conversations_that_were_left_out_for_a_turn_are_read_anew(tiny) -> None:
     every = Limits(1.0, set(range(tiny.config.vocab_size)), 4, 400)
     speak = Sampler(tiny)
     first = draw(speak, [[*SYSTEM, 40], [*SYSTEM, 41]], 0, every)
@@ -111,7 +110,7 @@ def test_conversations_that_were_left_out_for_a_turn_are_read_anew(tiny: Any) ->
     assert counted == [len(later[0])]
 
 
-def test_a_cache_that_grows_holds_what_the_librarys_own_holds(tiny: Any) -> None:
+def test_a_cache_that_grows_holds_what_the_librarys_own_holds(tiny) -> None:
     from transformers import DynamicCache
 
     ours, library = growing_cache(tiny.config), DynamicCache(config=tiny.config)
@@ -133,7 +132,7 @@ def test_a_cache_that_grows_holds_what_the_librarys_own_holds(tiny: Any) -> None
 
 
 @pytest.mark.parametrize("kinds", [["sliding_attention", "full_attention"], ["linear_attention"]])
-def test_layers_that_forget_are_left_to_the_library(tiny: Any, kinds: list[str]) -> None:
+def test_layers_that_forget_are_left_to_the_library(tiny, kinds: list[str]) -> None:
     config = type(tiny.config)(**tiny.config.to_dict())
     config.layer_types, config.sliding_window = kinds, 8
     assert growing_cache(config) is None

@@ -2,7 +2,6 @@
 
 import copy
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -47,8 +46,8 @@ def planted(chat: Chat, count: int, seed: int, *, shuffled: bool = False) -> lis
     return pairs
 
 
-def learner(tiny: Any, pairs: list[Pair], total: int = 1280, **changes: Any) -> BradleyTerry:
-    settings: dict[str, Any] = {"weights": "full", "learning_rate": 5e-3, "batch_pairs": 16, **changes}
+def learner(tiny, pairs: list[Pair], total: int = 1280, **changes) -> BradleyTerry:
+    settings = {"weights": "full", "learning_rate": 5e-3, "batch_pairs": 16, **changes}
     parameters = hyperparameters("bradley-terry", **settings)
     adapters = None
     if parameters.weights == "lora":
@@ -58,7 +57,7 @@ def learner(tiny: Any, pairs: list[Pair], total: int = 1280, **changes: Any) -> 
     return BradleyTerry(parameters, Setting(network, Preferred(lambda: pairs, group), group, 0, total))
 
 
-def trained(tiny: Any, pairs: list[Pair], total: int = 1280, **changes: Any) -> BradleyTerry:
+def trained(tiny, pairs: list[Pair], total: int = 1280, **changes) -> BradleyTerry:
     learner_run = learner(tiny, pairs, total, **changes)
     while learner_run.step < total:
         learner_run.iterate()
@@ -76,13 +75,13 @@ def test_planted_preferences_are_learned_and_held_out_pairs_say_so(tiny, chat, c
     assert accuracy(result) >= 0.8
 
 
-def test_preferences_by_a_coin_stay_near_one_half(tiny: Any, chat: Chat) -> None:
+def test_preferences_by_a_coin_stay_near_one_half(tiny, chat: Chat) -> None:
     result = trained(tiny, planted(chat, 400, 2, shuffled=True))
     low, high = wilson(accuracy(result) * 80, 80)
     assert low <= 0.5 <= high + 0.05
 
 
-def test_what_the_held_out_pairs_say_changes_no_weight(words: Any, chat: Chat) -> None:
+def test_what_the_held_out_pairs_say_changes_no_weight(words, chat: Chat) -> None:
     pairs = planted(chat, 60, 3)
     away = {id(pair) for pair in divided(pairs, 0.2, 0).held_out}
     turned = [Pair(pair.rejected, pair.chosen) if id(pair) in away else pair for pair in pairs]
@@ -102,7 +101,7 @@ def test_two_answers_that_were_compared_twice_are_on_one_side(chat: Chat) -> Non
     assert sides.sha256 == divided([*again, *pairs], 0.3, 0).sha256, "whatever their order"
     assert sides.sha256 != divided(pairs, 0.3, 1).sha256
 
-    def both(some: Any) -> set[frozenset[bytes]]:
+    def both(some) -> set[frozenset[bytes]]:
         return {frozenset(one.rows[0].ids.tobytes() for one in (pair.chosen, pair.rejected)) for pair in some}
 
     assert not both(sides.held_out) & both(sides.learned)
@@ -113,7 +112,7 @@ def test_too_few_preferences_are_refused_with_the_number_that_is_needed(chat: Ch
         divided(planted(chat, 30, 5), 0.1, 0)
 
 
-def reference(twin: Any, head: Any, pairs: list[Pair], decay: float) -> torch.Tensor:
+def reference(twin, head, pairs: list[Pair], decay: float) -> torch.Tensor:
     """The loss in float64: one answer at a time, without padding, by the formula."""
     total = torch.zeros((), dtype=torch.float64)
     for pair in pairs:
@@ -127,7 +126,7 @@ def reference(twin: Any, head: Any, pairs: list[Pair], decay: float) -> torch.Te
     return total / len(pairs)
 
 
-def test_loss_and_gradients_are_those_of_a_float64_reference(tiny: Any, chat: Chat) -> None:
+def test_loss_and_gradients_are_those_of_a_float64_reference(tiny, chat: Chat) -> None:
     pairs = planted(chat, 60, 6)
     result = learner(tiny, pairs, score_decay=0.01, tokens_per_batch=200)
     head = result.network.value_head
@@ -138,7 +137,7 @@ def test_loss_and_gradients_are_those_of_a_float64_reference(tiny: Any, chat: Ch
     for part in (*twin.parameters(), *twin_head.parameters()):
         part.grad = None
     wanted = reference(twin, twin_head, pairs[:6], 0.01)
-    wanted.backward()  # type: ignore[no-untyped-call]
+    wanted.backward()
 
     from learnloop_trainer.language.network import Sums
     from learnloop_trainer.language.rows import batched_pairs
@@ -160,7 +159,7 @@ def test_loss_and_gradients_are_those_of_a_float64_reference(tiny: Any, chat: Ch
     assert means["loss"] == pytest.approx(float(without), abs=1e-6)
 
 
-def test_the_score_is_read_where_the_answer_ends(tiny: Any) -> None:
+def test_the_score_is_read_where_the_answer_ends(tiny) -> None:
     network = LanguageNetwork(tiny, value_head=True)
     assert network.value_head is not None
     with torch.no_grad():
@@ -177,7 +176,7 @@ def test_the_score_is_read_where_the_answer_ends(tiny: Any) -> None:
 
 
 @pytest.fixture
-def file(words: Any, chat: Chat, tiny: Any) -> tuple[bytes, BradleyTerry]:
+def file(words, chat: Chat, tiny) -> tuple[bytes, BradleyTerry]:
     """A trained reward model as a file, and what it was made of."""
     result = trained(tiny, planted(chat, 100, 7), 480, weights="lora", learning_rate=2e-2)
     fresh = model(len(words), 3, words.eos_token_id)
@@ -209,15 +208,15 @@ def test_a_damaged_file_and_too_long_an_answer_are_refused_in_one_sentence(file:
     assert (probability(1e9), probability(-1e9)) == (pytest.approx(1.0), pytest.approx(0.0))
 
 
-def test_the_network_of_an_order_has_a_head_that_learns(tiny: Any) -> None:
+def test_the_network_of_an_order_has_a_head_that_learns(tiny) -> None:
     from learnloop_trainer.language.algorithms import ALGORITHMS
 
     class Base:
-        def model(self, device: Any, dtype: Any) -> Any:
+        def model(self, device, dtype):
             return tiny
 
     traits = ALGORITHMS["bradley-terry"]
-    base: Any = Base()
+    base = Base()
     network = network_of(hyperparameters("bradley-terry"), traits, base, 0, torch.device("cpu"))
     assert {"value_head.weight", "value_head.bias"} <= set(network.trainable)
     assert network.reference is None

@@ -79,11 +79,11 @@ def test_a_later_prompt_continues_the_ids_although_the_template_would_write_the_
 
 
 @pytest.mark.parametrize("text", ["learnloop-answer", "I say learnloop-answer", "learnloop-answer-"])
-def test_what_the_world_says_is_never_taken_for_the_place_of_an_answer(text: str, chat: Chat, words: Any) -> None:
+def test_what_the_world_says_is_never_taken_for_the_place_of_an_answer(text: str, chat: Chat, words) -> None:
     assert text in words.decode(chat.continuation([Message("tool", text)]))
 
 
-def test_a_demonstration_is_one_row_in_which_the_assistants_words_alone_are_learned(chat: Chat, words: Any) -> None:
+def test_a_demonstration_is_one_row_in_which_the_assistants_words_alone_are_learned(chat: Chat, words) -> None:
     world = ToolLookup()
     messages = world.demonstration(0, 0, 0.0)
     ids, learned = chat.demonstration(messages)
@@ -111,15 +111,15 @@ def test_a_call_that_is_no_call_is_malformed(chat: Chat, text: str, monkeypatch:
     assert chat.message([5]).malformed
 
 
-def test_a_template_that_hides_the_end_of_an_answer_is_refused(words: Any) -> None:
+def test_a_template_that_hides_the_end_of_an_answer_is_refused(words) -> None:
     class Odd:
         added_tokens_decoder: dict[int, Any] = {}  # noqa: RUF012
         chat_template, eos_token, eos_token_id, name_or_path = "x", "<end>", 2, "odd"
 
-        def apply_chat_template(self, messages: list[dict[str, Any]], **rest: Any) -> str:
+        def apply_chat_template(self, messages: list[dict], **rest) -> str:
             return json.dumps(messages)
 
-        def encode(self, text: str, **rest: Any) -> list[int]:
+        def encode(self, text: str, **rest) -> list[int]:
             return [1]
 
     with pytest.raises(ConfigError, match="does not end an answer with <end>"):

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -30,7 +29,7 @@ class Curves(Tracker):
         super().__init__(())
         self.points: list[dict[str, float]] = []
 
-    def note(self, step: int, values: Any) -> None:
+    def note(self, step: int, values) -> None:
         self.points.append(dict(values))
 
 
@@ -70,8 +69,8 @@ def test_a_learner_tells_what_it_has(algorithm: str, make_order: Make) -> None:
 
 def test_what_is_told_comes_with_the_heartbeat_and_goes_to_the_curves(make_order: Make) -> None:
     tracker, sent = Curves(), Sent()
-    reporter = Reporter(make_order(), Place(), sent, tracker)  # type: ignore[arg-type]
-    reporter.progress(64, [1.0, 2.0], {"policy_loss": 3.0}, [1.0, 2.0], figures=lambda: {"entropy": 0.5})  # type: ignore[arg-type]
+    reporter = Reporter(make_order(), Place(), sent, tracker)
+    reporter.progress(64, [1.0, 2.0], {"policy_loss": 3.0}, [1.0, 2.0], figures=lambda: {"entropy": 0.5})
     reporter.finish("done", "over")
     (beat,) = sent.beats
     assert beat.figures["entropy"] == 0.5
@@ -82,7 +81,7 @@ def test_what_is_told_comes_with_the_heartbeat_and_goes_to_the_curves(make_order
 
 
 def test_what_a_run_was_busy_with_before_its_steps_is_over_with_the_first_of_them(make_order: Make) -> None:
-    reporter = Reporter(make_order(), Place(), Sent())  # type: ignore[arg-type]
+    reporter = Reporter(make_order(), Place(), Sent())
     reporter.phase("training", "cql from step 0")
     for busy in (reporter.reading, reporter.alive):
         busy("reads the log: page 606")
@@ -97,7 +96,7 @@ def test_what_a_run_was_busy_with_before_its_steps_is_over_with_the_first_of_the
 
 
 def test_a_step_that_falls_is_no_negative_speed(make_order: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    reporter, now = Reporter(make_order(), Place(), Sent()), iter(range(99))  # type: ignore[arg-type]
+    reporter, now = Reporter(make_order(), Place(), Sent()), iter(range(99))
     monkeypatch.setattr("time.monotonic", lambda: float(next(now)))
     for step in (64, 32):
         reporter.progress(step, deque([1.0]))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ Orders = Callable[..., Order]
 CPU = torch.device("cpu")
 
 
-def exported(order: Order, store: DirectoryStore) -> tuple[str, str, Any]:
+def exported(order: Order, store: DirectoryStore) -> tuple:
     """URI, digest and learner of a policy trained for a moment."""
     training = begin(order, Alone(), CPU)
     training.observation, _ = training.learner.iterate(training.observation)
@@ -53,7 +52,7 @@ def test_a_run_begins_from_the_weights_of_the_policy_it_names(make_order, algori
 def test_a_policy_that_saw_normalised_observations_acts_alike_where_a_run_begins_from_it(
     make_order: Orders, tmp_path: Path, environment: str
 ) -> None:
-    def order(**changes: Any) -> Order:
+    def order(**changes) -> Order:
         ppo = {"environments": 8, "horizon": 16, "hidden": [16], "normaliseObservations": True}
         return make_order(hyperparameters=ppo, data={"environment": environment}, **changes)
 
@@ -132,7 +131,7 @@ def test_a_policy_that_does_not_fit_is_refused_with_the_fix(make_order, tmp_path
 def test_outputs_of_the_same_shape_that_mean_other_actions_are_not_taken(make_order, tmp_path, given, wanted, words):
     store, own = DirectoryStore(tmp_path, "small-1"), {"hidden": [16]}
 
-    def order(space: str, **changes: Any) -> Order:
+    def order(space: str, **changes) -> Order:
         data = {"spaces": f"uniform://{space}?observations=4", "learningAgentRef": {"name": "la"}}
         return make_order("iql-offline", hyperparameters=own, data=data, gates={"significant": False}, **changes)
 

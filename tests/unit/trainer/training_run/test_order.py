@@ -1,7 +1,6 @@
 """Orders that cannot be carried out are refused with field, value and fix."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -10,7 +9,7 @@ from learnloop_trainer.store import choose
 from learnloop_trainer.training_order import VARIABLE, Place, read_order, read_place
 
 
-def changed(order: dict[str, Any], path: str, value: Any) -> str:
+def changed(order: dict, path: str, value) -> str:
     *parents, last = path.split(".")
     node = order
     for parent in parents:

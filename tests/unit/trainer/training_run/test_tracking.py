@@ -4,7 +4,6 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tensorboardX.proto.event_pb2 import Event
@@ -17,7 +16,7 @@ Make = Callable[..., Order]
 RUN = Identity("team-a/small-1", "digest", {})
 
 
-def events(directory: Path) -> Iterator[Any]:
+def events(directory: Path) -> Iterator:
     """All events in the files of a folder: length, its checksum, the event, its checksum (TFRecord)."""
     for path in sorted(directory.glob("events.out.tfevents.*")):
         body, at = path.read_bytes(), 0
@@ -37,7 +36,7 @@ def server() -> Iterator[MlflowServer]:
         yield running
 
 
-def tracked(make_order: Make, **tracking: Any) -> Order:
+def tracked(make_order: Make, **tracking) -> Order:
     return make_order(tracking=tracking)
 
 
@@ -88,7 +87,7 @@ def test_an_interrupted_job_goes_on_with_its_run_and_a_finished_one_gets_a_new_o
 def test_a_run_whose_experiment_another_makes_at_the_same_moment_joins_it(server, monkeypatch):
     run, look = Mlflow(server.url, "poles", "b", RUN, {}), Mlflow._call
 
-    def late(self: Mlflow, method: str, path: str, **request: Any) -> dict[str, Any]:
+    def late(self: Mlflow, method: str, path: str, **request) -> dict:
         answer = look(self, method, path, **request)
         if path.endswith("get-by-name") and not answer:
             server.experiments["poles"] = "7"

@@ -1,7 +1,6 @@
 """Evaluation while training: its own episodes, the best policy kept, patience, and the same after a crash."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ CPU = torch.device("cpu")
 Make = Callable[..., Order]
 
 
-def validating(make_order: Make, **changes: Any) -> Order:
+def validating(make_order: Make, **changes) -> Order:
     body = {"everySteps": 128, "episodes": 4, **changes}
     return make_order(steps=1024, evaluation={"episodes": 8, "whileTraining": body}, export={"policy": "best"})
 
@@ -84,7 +83,7 @@ def test_the_best_policy_is_exported_and_patience_ends_the_run(make_order, tmp_p
     means = iter([10.0, 30.0, 20.0, 25.0, 99.0])
     decisions: list[str] = []
 
-    def played(learner: Any, *_: Any) -> float:
+    def played(learner, *_) -> float:
         decisions.append(learner.network.digest())
         return next(means)
 
@@ -92,7 +91,7 @@ def test_the_best_policy_is_exported_and_patience_ends_the_run(make_order, tmp_p
     exported: list[str] = []
     keep = validation.Validation.keep_best
 
-    def record(self: Any) -> None:
+    def record(self) -> None:
         keep(self)
         exported.append(self.judged.learner.network.digest())
 

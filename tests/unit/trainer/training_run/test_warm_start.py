@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -27,11 +26,11 @@ from learnloop_trainer.training_run.rank import run
 from learnloop_trainer.training_run.validation import JudgedPolicy, Validation
 
 CPU = torch.device("cpu")
-HIDDEN: dict[str, Any] = {"hidden": [16]}
+HIDDEN = {"hidden": [16]}
 REPLAY = HIDDEN | {"environments": 4, "bufferSize": 4000, "batchSize": 16, "learningStarts": 64}
 LOG = {"learningAgentRef": {"name": "la"}}
 GOALS = [{"parameter": name, "low": -0.5, "high": 0.5} for name in ("goal_x", "goal_y")]
-RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+RUNS = {
     "ppo": (HIDDEN | {"environments": 4, "horizon": 16, "minibatches": 1}, {"environment": "Pendulum-v1"}),
     "dqn": (REPLAY, {"environment": "CartPole-v1"}),
     "sac": (REPLAY | {"stepsPerUpdate": 8}, {"environment": "Pendulum-v1"}),
@@ -56,10 +55,10 @@ class Silent:
         """Nothing."""
 
 
-REPORTER: Reporter = Silent()  # type: ignore[assignment]
+REPORTER: Reporter = Silent()
 
 
-def order(make_order: Callable[..., Order], algorithm: str, **changes: Any) -> Order:
+def order(make_order: Callable[..., Order], algorithm: str, **changes) -> Order:
     hyperparameters, data = RUNS[algorithm]
     made = make_order(
         "ppo", **{"steps": 20_000, "data": data, "evaluation": VALIDATED, "hyperparameters": hyperparameters, **changes}
@@ -81,13 +80,13 @@ def serving(make_order: Callable[..., Order], algorithm: str, store: DirectorySt
     return giver, order(make_order, algorithm, initialPolicy={"uri": uri})
 
 
-def bounds_of(training: PolicyTraining) -> Any:
+def bounds_of(training: PolicyTraining):
     return training.learner.environment.bounds
 
 
-def acting(training: PolicyTraining, order: Order) -> dict[str, np.ndarray[Any, Any]]:
+def acting(training: PolicyTraining, order: Order) -> dict[str, np.ndarray]:
     """The weights that act; the exported graph has no others, but for deviations."""
-    heads = tuple(f"{name}." for name in traits.find(order.spec.algorithm).perceptrons)  # type: ignore[union-attr]
+    heads = tuple(f"{name}." for name in traits.find(order.spec.algorithm).perceptrons)
     bounds, actions = bounds_of(training), {}
     numbers = None if bounds is None else bounds.choices + len(bounds.low) - bool(bounds.choices)
     for name, array in JudgedPolicy(training.learner, order, Alone()).weights().items():
@@ -102,7 +101,7 @@ def _last(training: PolicyTraining, heads: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"{head}{max(int(n.split('.')[1]) for n in names if n.startswith(head))}." for head in heads)
 
 
-def same(one: dict[str, np.ndarray[Any, Any]], other: dict[str, np.ndarray[Any, Any]]) -> bool:
+def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
     return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
@@ -119,7 +118,7 @@ def test_the_first_evaluation_of_the_second_run_is_of_what_serves(make_order, al
     means = []
     for training in (giver, taker):
         judged = JudgedPolicy(training.learner, second, Alone())
-        record = Validation(second.spec.evaluation.while_training, judged)  # type: ignore[arg-type]
+        record = Validation(second.spec.evaluation.while_training, judged)
         record.measure(training.learner.step, REPORTER.alive)
         means += record.means
     assert means[0] == means[1]
@@ -148,7 +147,7 @@ def test_a_trained_policy_waits_until_its_critics_have_learned_too(make_order, a
     store = DirectoryStore(tmp_path, "small-1")
     _, second = serving(make_order, algorithm, store)
     taker = begin(second, Alone(), CPU, store)
-    learner: Any = taker.learner
+    learner = taker.learner
     if hasattr(learner, "_log"):
         learner._begin(log(learner.environment.observations, learner.environment.actions))
     before, critic = acting(taker, second), _critic(learner)
@@ -161,7 +160,7 @@ def test_a_trained_policy_waits_until_its_critics_have_learned_too(make_order, a
     assert not same(before, acting(taker, second))
 
 
-def _critic(learner: Any) -> np.ndarray[Any, Any]:
+def _critic(learner) -> np.ndarray:
     network = learner.critic if hasattr(learner, "critic") else learner.critics
     return np.array(network.vector.numpy())
 
@@ -187,7 +186,7 @@ def test_from_its_first_step_the_second_run_acts_much_as_what_serves(make_order,
     policy = OnnxPolicy(body, world.observations, world.actions, continuous=bounds is not None)
     observations, done, step = [taker.observation], [], world.step
 
-    def watched(actions: Any) -> Any:
+    def watched(actions):
         done.append(np.array(actions))
         result = step(actions)
         observations.append(result.observation)
@@ -220,10 +219,10 @@ def test_meta_learned_weights_are_judged_and_kept_as_they_are_exported_adapted(
     make_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: int | None
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
-    judged: list[dict[str, Any]] = []
+    judged = []
     means = iter([1.0, 9.0, 2.0, 3.0, 4.0])
 
-    def played(learner: Any, weights: dict[str, Any], *_: Any) -> float:
+    def played(learner, weights: dict, *_) -> float:
         plain = learner.network.exported()
         if learner.step < 3000:
             assert not same(plain, weights), "adapted to the nominal task"

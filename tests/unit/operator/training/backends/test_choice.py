@@ -1,7 +1,5 @@
 """The backend of a TrainingJob, and the sentence when none can run it."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_operator.training.backends import BACKENDS, Backends
@@ -15,7 +13,7 @@ NO_RUNTIME = Backends(
 )
 
 
-def chosen(backends: Backends = ALL, installed: Any = EVERY, recorded: str | None = None, **changes: Any) -> str | None:
+def chosen(backends: Backends = ALL, installed=EVERY, recorded: str | None = None, **changes) -> str | None:
     status = {"backend": recorded} if recorded else {}
     choice = backends.chosen(situation(status, spec=spec(**changes), installed=frozenset(installed)))
     return choice.name if choice else None
@@ -32,7 +30,7 @@ def chosen(backends: Backends = ALL, installed: Any = EVERY, recorded: str | Non
         ({"trainjob", "job"}, 0, "trainjob"),
     ],
 )
-def test_auto_is_the_first_that_is_installed_and_can_run_it(installed: Any, workers: int, expected: str | None) -> None:
+def test_auto_is_the_first_that_is_installed_and_can_run_it(installed, workers: int, expected: str | None) -> None:
     assert chosen(installed=installed, workers=workers) == expected
 
 

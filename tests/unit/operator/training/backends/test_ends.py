@@ -1,7 +1,5 @@
 """Ends as the controllers write them: what each says when its ranks end well, fail, are held back or lose a node."""
 
-from typing import Any
-
 import pytest
 
 from learnloop_operator.training.backends import BACKENDS, PYTORCH_JOB
@@ -13,7 +11,7 @@ AT = "2026-03-01T12:00:10Z"
 BY_NAME = {backend.name: backend for backend in BACKENDS}
 
 
-def item(type_: str, reason: str, message: str = "") -> dict[str, Any]:
+def item(type_: str, reason: str, message: str = "") -> dict:
     return {"type": type_, "status": "True", "reason": reason, "message": message, "lastTransitionTime": AT}
 
 
@@ -37,7 +35,7 @@ DISRUPTED = {
 }
 
 
-def live(name: str, *conditions: dict[str, Any], suspended: bool = False) -> dict[str, Any]:
+def live(name: str, *conditions: dict, suspended: bool = False) -> dict:
     backend = BY_NAME[name]
     manifest = dict(backend.render(order(backend, attempt=2), DEFAULTS))
     manifest["metadata"]["creationTimestamp"] = "2026-03-01T12:00:00Z"

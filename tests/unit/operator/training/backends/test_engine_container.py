@@ -2,7 +2,6 @@
 
 import json
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -32,7 +31,7 @@ OWN |= {"resources": {"limits": {"nvidia.com/gpu": 8}}, "volumes": [{"name": "co
 OWN |= {"volumeMounts": [{"name": "code", "mountPath": "/app"}], "imagePullPolicy": "Never"}
 
 
-def rank() -> dict[str, Any]:
+def rank() -> dict:
     wanted = spec(algorithm="custom", pod=OWN)
     request = RunRequest(job=resource(), spec=wanted, attempt=0, agent=None, baseline_uri=None, baseline_sha256=None)
     manifest: KubeObject = PYTORCH_JOB.render(request, DEFAULTS)
@@ -77,7 +76,7 @@ def test_an_engine_mounts_no_volume_of_learnloops() -> None:
         ({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}, True, "t-0: its engine exited with 137 (OOM"),
     ],
 )
-def test_an_engine_that_cannot_run_is_named_though_its_trainer_runs(state: Any, ends: bool, sentence: str) -> None:
+def test_an_engine_that_cannot_run_is_named_though_its_trainer_runs(state, ends: bool, sentence: str) -> None:
     for end in state.values():
         end["finishedAt"] = stamp(NOW - timedelta(seconds=61))
     both = [{"name": "pytorch", "state": {"running": {"startedAt": stamp(NOW)}}}, {"name": "engine", "state": state}]

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -35,18 +34,18 @@ ONLY_WHOLE_PODS = {
 each = pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
 
 
-def order(backend: Backend, attempt: int = 1, **changes: Any) -> RunRequest:
+def order(backend: Backend, attempt: int = 1, **changes) -> RunRequest:
     wanted = {"workers": 0 if backend.name == "job" else 2, "backend": backend.name, **changes}
     return RunRequest(
         job=resource(), spec=spec(**wanted), attempt=attempt, agent="la", baseline_uri=None, baseline_sha256=DIGEST
     )
 
 
-def render(backend: Backend, **changes: Any) -> dict[str, Any]:
+def render(backend: Backend, **changes) -> dict:
     return dict(backend.render(order(backend, **changes), DEFAULTS))
 
 
-def pods(backend: Backend, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+def pods(backend: Backend, manifest: dict) -> list[dict]:
     """The ranks' pod templates; of a TrainJob: what it lays over its runtime's."""
     body = manifest["spec"]
     if backend.name == "pytorchjob":
@@ -62,7 +61,7 @@ def pods(backend: Backend, manifest: dict[str, Any]) -> list[dict[str, Any]]:
     return [{**template, "spec": {**template["spec"], "containers": [{**container, **ran}]}}]
 
 
-def keys(value: Any) -> Iterator[str]:
+def keys(value) -> Iterator[str]:
     if isinstance(value, dict):
         yield from value
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -120,7 +119,7 @@ def test_a_train_job_refuses_by_name_what_trainer_lets_no_patch_say(option: str)
 
 @each
 @pytest.mark.parametrize("queue", [None, {"name": "team-a", "priorityClass": "high"}], ids=["no queue", "a queue"])
-def test_nothing_that_is_rendered_suspends_or_resumes(backend: Backend, queue: Any) -> None:
+def test_nothing_that_is_rendered_suspends_or_resumes(backend: Backend, queue) -> None:
     manifest = render(backend, queue=queue)
     assert not {key for key in keys(manifest) if "suspend" in key.lower()}, "that field is the queue's"
     labels = {key: value for key, value in manifest["metadata"]["labels"].items() if "kueue" in key}

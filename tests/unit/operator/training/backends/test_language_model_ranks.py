@@ -1,7 +1,6 @@
 """A TrainingJob of a language model: its ranks find the base model, and their order says all of it."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from testing.language.spoken import DIGEST, SPOKEN
 DEFAULTS = RankDefaults(image="trainer:1", pull_policy="IfNotPresent", data_url="http://data")
 
 
-def pod(algorithm: str, uri: str) -> dict[str, Any]:
+def pod(algorithm: str, uri: str) -> dict:
     spoken = {**SPOKEN, "base": {"uri": uri, "sha256": DIGEST}}
     spec = TrainingJobSpec.model_validate(
         {"algorithm": algorithm, "totalSteps": 64, "data": {"environment": "ToolLookup-v1", "languageModel": spoken}}

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import kubeflow.training.models as models
 import kubernetes.client.models as core
@@ -29,7 +28,7 @@ OPTIONS = {
 }
 
 
-def render(attempt: int = 0, **changes: Any) -> dict[str, Any]:
+def render(attempt: int = 0, **changes) -> dict:
     request = RunRequest(
         job=resource(),
         spec=spec(backend="pytorchjob", **changes),
@@ -42,7 +41,7 @@ def render(attempt: int = 0, **changes: Any) -> dict[str, Any]:
 
 
 class _Answer:
-    def __init__(self, body: Any) -> None:
+    def __init__(self, body) -> None:
         self.data = json.dumps(body)
 
 
@@ -50,7 +49,7 @@ OWN = {"environment": "worlds:Warehouse", "environmentConfigMap": {"name": "my-w
 
 
 @pytest.mark.parametrize("changes", [{}, {"workers": 0}, {"pod": OPTIONS}, {"data": OWN}])
-def test_kubeflows_models_read_every_field_back(changes: dict[str, Any]) -> None:
+def test_kubeflows_models_read_every_field_back(changes: dict) -> None:
     manifest = render(**changes)
     client = ApiClient()
     for name in dir(models):
