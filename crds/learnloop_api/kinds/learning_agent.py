@@ -142,11 +142,11 @@ class LearningAgentSpec(Resource):
             ".training.template.algorithm",
         ),
         Rule(
-            "!has(self.training) || !has(self.training.data.filter)"
+            "!has(self.training) || !(has(self.training.data.filter) || has(self.training.data.agents))"
             f" || self.training.template.algorithm in {list(READS_LOG)}",
-            "filter chooses logged episodes, and this algorithm reads none: leave it out, or set algorithm to one of "
-            + ", ".join(READS_LOG),
-            ".training.data.filter",
+            "filter and agents choose logged episodes, and this algorithm reads none: leave them out, or set algorithm "
+            "to one of " + ", ".join(READS_LOG),
+            ".training.data",
         ),
     )
 

@@ -85,9 +85,9 @@ class TrainingData(LoggedData):
             ".rewards",
         ),
         Rule(
-            "!has(self.filter) || has(self.learningAgentRef)",
-            "filter chooses from an agent's log: name the agent as learningAgentRef",
-            ".filter",
+            "!(has(self.filter) || has(self.agents)) || has(self.learningAgentRef)",
+            "filter and agents choose what joins an agent's log: name the agent as learningAgentRef",
+            ".learningAgentRef",
         ),
     )
 
@@ -347,10 +347,10 @@ class TrainingJobSpec(TrainingTemplate):
             ".algorithm",
         ),
         Rule(
-            f"!has(self.data.filter) || self.algorithm in {list(READS_LOG)}",
-            "filter chooses logged episodes, and this algorithm reads none: leave it out, or set algorithm to one of "
-            + ", ".join(READS_LOG),
-            ".data.filter",
+            f"!(has(self.data.filter) || has(self.data.agents)) || self.algorithm in {list(READS_LOG)}",
+            "filter and agents choose logged episodes, and this algorithm reads none: leave them out, or set algorithm "
+            "to one of " + ", ".join(READS_LOG),
+            ".data",
         ),
         Rule(
             "has(self.data.environment) || !(has(self.curriculum) || has(self.shaping) || has(self.study)"

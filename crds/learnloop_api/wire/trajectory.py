@@ -180,6 +180,9 @@ class ExperienceRead(WireModel):
     """Episodes of an agent's log that a training run read: the lineage from a policy to its episodes."""
 
     agent: Name | None = Field(default=None, description="null: a recorded file")
+    agents: dict[Name, int] = Field(
+        default_factory=dict, max_length=MOST_AGENTS, description="episodes of each, where several agents were read"
+    )
     selection: EpisodeSelection | None = None
     read_at: datetime
     episodes: int = Field(

@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +36,7 @@ from learnloop_trainer.recordings import ReadExperience
 from learnloop_trainer.saver_and_stopper import FLUSH_SECONDS, Run, newest
 from learnloop_trainer.store.run_store import MAX_ARTIFACT, MAX_CHECKPOINT, Arrays, pack, unpack
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run import artifact_and_proof, checkpoints, logged_experience, rank
+from learnloop_trainer.training_run import agent_logs, artifact_and_proof, checkpoints, rank
 
 LOOK_SECONDS = 0.1
 MAX_HEARTBEAT, MAX_RESULT = 64 << 10, 4 << 20
@@ -145,16 +144,13 @@ class _Followed:
             self._exchange.remove(name)
         if self._checkpoint:
             self._exchange.give(wire.RESUME, self._checkpoint)
-        agent = spec.data.learning_agent_ref
-        if agent is not None and spec.trained_by == "image":
-            selection = logged_experience.chosen(order, datetime.now(UTC))
-            episodes = self._run.store.episodes(agent.name, selection, MOST_LOGGED_STEPS)
+        if agent_logs.agents_of(order) and spec.trained_by == "image":
+            log = agent_logs.read_log(order, self._run.store, MOST_LOGGED_STEPS)
+            episodes = log.episodes
             lines = "".join(f"{one.model_dump_json()}\n" for one in episodes)
             self._exchange.give(wire.EPISODES, lines.encode())
             steps = sum(len(one.steps) for one in episodes)
-            self._training.read.note = logged_experience.note_of(
-                episodes, self._run.store, steps, agent.name, selection
-            )
+            self._training.read.note = agent_logs.note_of(log, self._run.store, steps)
         document = wire.EngineOrder(
             job=order.job,
             attempt=order.attempt,

@@ -24,7 +24,7 @@ from learnloop_trainer.language.chat_template import Chat
 from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork, Lessons, Setting
 from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.store.run_store import Arrays, Store, part, under
-from learnloop_trainer.training_run import initial_policy, logged_experience, reward_rules
+from learnloop_trainer.training_run import agent_logs, initial_policy, reward_rules
 from learnloop_trainer.training_run.validation import FIRST, JudgedModel, Validation
 
 MOST_PREFERENCES = 100_000
@@ -42,7 +42,9 @@ def recorded_episodes(
     `bounds`: what the run's model can read.
     """
     parameters = order.parameters
-    logged, agent, selection = logged_experience.logged_episodes(order, store, parameters.max_recorded_turns)
+    log = agent_logs.read_log(order, store, parameters.max_recorded_turns)
+    log.require_each(lambda one: not all(isinstance(step.observation, list) for step in one.steps), "text")
+    logged = log.episodes
     finished = [episode for episode in logged if episode.status == "completed"]
     if len(finished) < len(logged):
         progress_reporter.say(
@@ -50,13 +52,14 @@ def recorded_episodes(
         )
     policy = reward_rules.policy_in_force(order, store)
     rewards = reward_rules.step_rewards(policy, played=False, success_return=order.spec.data.success_return)
-    rewarded = [_rewarded(episode, rewards(episode)) for episode in finished]
-    usable = episodes_of(rewarded, parameters.max_staleness, chat.digest, _base(order), bounds)
+    learned = []
+    for episodes in log.by_agent.values():  # a policy is stale by its own agent's newer ones
+        rewarded = [_rewarded(one, rewards(one)) for one in episodes if one.status == "completed"]
+        learned.append(episodes_of(rewarded, parameters.max_staleness, chat.digest, _base(order), bounds))
+    usable = agent_logs.in_turn(learned)
     lacking = "" if order.spec.algorithm == "sft" else reward_rules.require_measured(order, policy, finished)
     steps = sum(int(episode.values.get("turns", 1)) for episode in usable)
-    read.note = logged_experience.note_of(
-        logged, store, steps, agent, selection, reward_rules.credited(finished, policy), lacking
-    )
+    read.note = agent_logs.note_of(log, store, steps, reward_rules.credited(finished, policy), lacking)
     return usable
 
 
@@ -77,20 +80,20 @@ def preferred_pairs(
     read: recordings.ReadExperience,
     bounds: rows.Bounds = rows.ANY,
 ) -> list[rows.Pair]:
-    """Preferences of people, of a file or of the agent; `read` has a note of them. Raises ConfigError.
+    """Preferences of people, of a file or of the agents; `read` has a note of them. Raises ConfigError.
 
     `bounds`: what the run's model can read.
     """
-    parameters, agent = order.parameters, order.spec.data.learning_agent_ref
+    parameters, agents = order.parameters, agent_logs.agents_of(order)
     if parameters.recording:
-        preferences = logged_experience.read_file(language.Preference, parameters.recording, store)
-    elif agent is None:
+        judged = {"": agent_logs.read_file(language.Preference, parameters.recording, store)}
+    elif not agents:
         problem, fix = "is missing: no agent to learn from", "set it, or spec.hyperparameters.recording"
         raise ConfigError("spec.data.learningAgentRef", "", problem, fix)
     else:
-        preferences = store.preferences(agent.name, MOST_PREFERENCES)
-    note = logged_experience.listed([one.preference_id for one in preferences], store, 2 * len(preferences))
-    read.note = note.model_copy(update={"agent": agent.name if agent and not parameters.recording else None})
+        judged = agent_logs.pooled(store.preferences, agents, MOST_PREFERENCES, lambda _: 1)
+    preferences = agent_logs.in_turn(judged.values())
+    read.note = agent_logs.listed([one.preference_id for one in preferences], store, 2 * len(preferences), judged)
     return pairs_of(preferences, chat, _base(order), bounds)
 
 

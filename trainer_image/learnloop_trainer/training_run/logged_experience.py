@@ -1,26 +1,19 @@
-"""Logged experience as arrays to learn from: an agent's trajectories in the store, or a recorded file.
-
-A recorded file holds one wire.Trajectory as JSON on each line.
-"""
+"""Logged experience as arrays to learn from: agents' trajectories in the store, or a recorded file."""
 
 import hashlib
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from typing import TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
-from pydantic.alias_generators import to_camel
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.trajectory import MOST_NAMED, EpisodeSelection, ExperienceRead, LoggedEpisode, Step, Trajectory
+from learnloop_api.wire.trajectory import ExperienceRead, LoggedEpisode, Step
 from learnloop_environments import VectorEnvironment, spaces, wrappers
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer import baseline_policy, distributed, errors, progress_reporter, training_order
+from learnloop_trainer import distributed, errors, progress_reporter, training_order
 from learnloop_trainer.recordings import ReadExperience, Recording
-from learnloop_trainer.store.run_store import Store, digest, logged, pack, unpack
+from learnloop_trainer.store.run_store import Store, pack, unpack
+from learnloop_trainer.training_run.agent_logs import Log, agents_of, chosen, note_of, nothing_of, read_log
 from learnloop_trainer.training_run.reward_rules import (
     StepRewards,
     credited,
@@ -29,24 +22,9 @@ from learnloop_trainer.training_run.reward_rules import (
     unmeasured,
 )
 
-Document = TypeVar("Document", bound=BaseModel)
 ENVIRONMENT = step_rewards(None, played=False)
 MEMORY_SECONDS = 30.0
 """How long a run that can do without logged experience waits for the store to answer."""
-
-
-def read_file(kind: type[Document], uri: str, store: Store) -> list[Document]:
-    """Trajectories or preferences in a recorded file; raises ConfigError naming the line that is none."""
-    field, one = "spec.hyperparameters.recording", kind.__name__.lower()
-    fix = f"point it to a file with one {one} as JSON on each line"
-    documents: list[Document] = []
-    for number, line in enumerate(baseline_policy.fetch(uri, store, field, fix).splitlines(), 1):
-        try:
-            documents.append(kind.model_validate_json(line))
-        except ValidationError as error:
-            problem = f"line {number} is not a {one} ({error.errors()[0]['msg']})"
-            raise ConfigError(field, uri, problem, fix) from None
-    return documents
 
 
 class _FittingSteps:
@@ -189,29 +167,31 @@ class RunLog:
 
     def remembered(self) -> Recording | None:
         """Collective: what a run mixes with its own steps; None where there is none, or it cannot be read."""
-        own, agent = None, self.order.spec.data.learning_agent_ref
-        if self.group.place.rank == 0 and self.store is not None and agent is not None:
+        own, agents = None, agents_of(self.order)
+        if self.group.place.rank == 0 and self.store is not None and agents:
             try:
-                own, self.read.note = self._memory(self.store, agent.name)
+                own, self.read.note = self._memory(self.store)
             except errors.StoreUnavailable as error:
                 why = f"no logged experience, the run learns from its own steps alone: {error}"
                 progress_reporter.say(why)
-                selection = chosen(self.order, datetime.now(UTC))
-                self.read.note = note_of((), self.store, 0, agent.name, selection, message=why)
+                nothing = Log({agent: [] for agent in agents}, chosen(self.order))
+                self.read.note = note_of(nothing, self.store, 0, message=why)
         return share(own, self.group)
 
-    def _memory(self, store: Store, agent: str) -> tuple[Recording | None, ExperienceRead]:
+    def _memory(self, store: Store) -> tuple[Recording | None, ExperienceRead]:
         order, policy = self.order, self.policy
-        limit, selection = order.parameters.max_recorded_steps, chosen(order, datetime.now(UTC))
-        episodes = store.episodes(agent, selection, limit, MEMORY_SECONDS)
+        limit = order.parameters.max_recorded_steps
+        log = read_log(order, store, limit, MEMORY_SECONDS)
+        _require_each(log, self.environment)
+        episodes = log.episodes
         rewards = step_rewards(policy, played=True, success_return=order.spec.data.success_return)
         nothing, lacking = unmeasured(order, policy, episodes)
         # Zeros among rewarded steps would teach that these were poor.
         recording = fitting([] if nothing else episodes, self.environment, limit, rewards)
         lacking = f"the log is left out: {lacking}" if nothing else lacking
-        note = _read(episodes, recording, store, agent, selection, credited(episodes, policy), lacking)
+        note = _read(log, recording, store, credited(episodes, policy), lacking)
         if recording is not None:
-            mixed = f"{note.steps} that {agent} logged in {note.episodes} episodes"
+            mixed = f"{note.steps} that {log.whose} logged in {note.episodes} episodes"
             progress_reporter.say(f"mixes its own steps with {mixed}")
             recording = _shaped(order, recording, self.environment)
         return recording, note
@@ -228,23 +208,6 @@ def _shaped(order: training_order.Order, recording: Recording, environment: Vect
     return replace(recording, reward=(recording.reward + terms).astype(np.float32))
 
 
-def logged_episodes(
-    order: training_order.Order, store: Store, limit: int
-) -> tuple[list[LoggedEpisode], str | None, EpisodeSelection | None]:
-    """Episodes of the file or else of the agent that the order names, the agent, and what selects them.
-
-    Raises ConfigError when the order names neither.
-    """
-    agent = order.spec.data.learning_agent_ref
-    if order.parameters.recording:
-        return [logged(one) for one in read_file(Trajectory, order.parameters.recording, store)], None, None
-    if agent is None:
-        problem = f"is missing: {order.spec.algorithm} learns from what an agent has logged"
-        raise ConfigError("spec.data.learningAgentRef", "", problem, "set it, or spec.hyperparameters.recording")
-    selection = chosen(order, datetime.now(UTC))
-    return store.episodes(agent.name, selection, limit), agent.name, selection
-
-
 def load(
     order: training_order.Order, store: Store, environment: VectorEnvironment, policy: RewardPolicySpec | None = None
 ) -> tuple[Recording | None, ExperienceRead, Recording | None]:
@@ -254,7 +217,9 @@ def load(
     own rewards.
     """
     limit = order.parameters.max_recorded_steps
-    episodes, agent, selection = logged_episodes(order, store, limit)
+    log = read_log(order, store, limit)
+    _require_each(log, environment)
+    episodes = log.episodes
     rewards = step_rewards(policy, played=False, success_return=order.spec.data.success_return)
     proof = None
     learned = episodes
@@ -263,7 +228,12 @@ def load(
         proof = fitting((one for one in proving if whole(one, environment)), environment, limit, rewards)
     recording = fitting(learned, environment, limit, rewards)
     lacking = "" if order.spec.algorithm == "bc" else require_measured(order, policy, episodes)
-    return recording, _read(episodes, recording, store, agent, selection, credited(episodes, policy), lacking), proof
+    return recording, _read(log, recording, store, credited(episodes, policy), lacking), proof
+
+
+def _require_each(log: Log, environment: VectorEnvironment) -> None:
+    what = f"{environment.observations} numbers as its observation, and an action as here"
+    log.require_each(lambda one: any(_fits(step, environment) for step in one.steps), what)
 
 
 def parted(episodes: Iterable[LoggedEpisode], share: float) -> tuple[list[LoggedEpisode], list[LoggedEpisode]]:
@@ -286,88 +256,10 @@ def whole(episode: LoggedEpisode, environment: VectorEnvironment) -> bool:
     return episode.status == "completed" and not over and all(_fits(step, environment) for step in episode.steps)
 
 
-def chosen(order: training_order.Order, now: datetime) -> EpisodeSelection:
-    """The order's filter as the store reads it; an age is counted back from `now`. Raises ConfigError."""
-    wanted, by = order.spec.data.filter, order.reward_policy
-    fields = wanted.model_dump(exclude_none=True) if wanted is not None else {}
-    if order.spec.data.rewards == "policy" and by is not None:
-        fields |= {"reward_policy": by.name, "reward_policy_revision": by.revision}
-    age = fields.pop("max_age_seconds", None)
-    if age is not None:
-        fields["since"] = now - timedelta(seconds=age)
-    try:
-        selection = EpisodeSelection.model_validate(fields)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = to_camel(str(first["loc"][0])) if first["loc"] else ""
-        raise ConfigError(
-            f"spec.data.filter.{field}", first["input"], f"is refused: {first['msg']}", "correct it"
-        ) from None
-    since, until = selection.since, selection.until
-    if since is not None and until is not None and until <= since:
-        problem = f"is not after {since.isoformat()}, from which on episodes are asked for: it selects none"
-        fix = "set until to a later time, or correct since or maxAgeSeconds"
-        raise ConfigError("spec.data.filter.until", until.isoformat(), problem, fix)
-    return selection
-
-
-def _read(
-    episodes: list[LoggedEpisode],
-    recording: Recording | None,
-    store: Store,
-    agent: str | None,
-    selection: EpisodeSelection | None,
-    shared: int,
-    lacking: str,
-) -> ExperienceRead:
-    """The note of these episodes; `lacking`: what rewards them and is not in them."""
-    why = (lacking or _amiss(episodes, recording, agent, selection))[:1024]
+def _read(log: Log, recording: Recording | None, store: Store, shared: int, lacking: str) -> ExperienceRead:
+    """The note of this log; `lacking`: what rewards its episodes and is not in them."""
+    why = (lacking or (nothing_of(log) if recording is None else ""))[:1024]
     if why:
         progress_reporter.say(why)
     steps = 0 if recording is None else len(recording.reward)
-    return note_of(episodes, store, steps, agent, selection, shared, why)
-
-
-def note_of(
-    episodes: Sequence[LoggedEpisode],
-    store: Store,
-    steps: int,
-    agent: str | None = None,
-    selection: EpisodeSelection | None = None,
-    shared: int = 0,
-    message: str = "",
-) -> ExperienceRead:
-    """A note of the episodes, `shared` of them with other agents; the list of all ids is durable on return."""
-    ids = [episode.trajectory_id for episode in episodes]
-    return listed(ids, store, steps, {episode.policy_revision for episode in episodes}).model_copy(
-        update={"agent": agent, "selection": selection, "credited": shared, "message": message[:1024]}
-    )
-
-
-def listed(ids: Sequence[str], store: Store, steps: int, revisions: Iterable[str] = ()) -> ExperienceRead:
-    """A note of what has these ids; their list is durable on return."""
-    body = "".join(f"{one}\n" for one in ids).encode()
-    return ExperienceRead(
-        read_at=datetime.now(UTC),
-        episodes=len(ids),
-        steps=steps,
-        model_revisions=sorted(revisions)[:MOST_NAMED],
-        trajectory_ids=list(ids[:MOST_NAMED]),
-        ids_uri=store.put_artifact(body) if ids else None,
-        ids_sha256=digest(body) if ids else None,
-    )
-
-
-def _amiss(
-    episodes: list[LoggedEpisode], recording: Recording | None, agent: str | None, selection: EpisodeSelection | None
-) -> str:
-    """Why there is nothing to learn from; empty where there is something."""
-    if recording is not None:
-        return ""
-    whose = f"the log of {agent}" if agent else "the recorded file"
-    if episodes:
-        return f"no step of the {len(episodes)} episodes in {whose} has the environment's observations and actions"
-    fields = selection.model_dump(mode="json", exclude_defaults=True, by_alias=True) if selection else {}
-    chosen = {to_camel(name): value for name, value in fields.items() if not name.startswith("reward_policy")}
-    filtered = f" that spec.data.filter selects: {json.dumps(chosen)[:512]}" if chosen else ""
-    return f"no episode in {whose}{filtered}"
+    return note_of(log, store, steps, shared, why)

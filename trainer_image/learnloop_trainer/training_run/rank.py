@@ -136,7 +136,7 @@ def together(run: Run, place: training_order.Place, begin_language: Begin = lang
 
 def _trained(run: Run, begin_language: Begin) -> Callable[[], Proof]:
     """Train; returns the proof, for rank 0 to make. What learns from recorded steps reads them in its first
-    round (logged_experience.py), and its checkpoints hold them."""
+    round (agent_logs.py), and its checkpoints hold them."""
     algorithm = run.order.parameters.algorithm
     prover: Callable[[], artifact_and_proof.Exported]
     training: checkpoints.Training

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import Resource, Rule, ShortText, Time
+from learnloop_api.kinds.base import ObjectName, Resource, Rule, ShortText, Time
 from learnloop_api.kinds.reward_policy import LARGEST_REWARD
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, MOST_CHOICES
 
@@ -289,6 +289,12 @@ class LoggedData(Resource):
         description="environment (left out): learn from the environment's own rewards. policy: from what the agent's"
         " RewardPolicy makes of the same steps, played and logged, by the revision in force when the run"
         " begins. Evaluation counts the environment's rewards either way.",
+    )
+    agents: Annotated[list[ObjectName], Field(min_length=1, max_length=31)] | None = Field(
+        default=None,
+        json_schema_extra={"listType": "set"},
+        description="More LearningAgents of this namespace, which see and do the same: their logs are read, too, each "
+        "in equal part.",
     )
     filter: EpisodeFilter | None = Field(
         default=None, description="Which logged episodes are learned from; left out, the newest of all."

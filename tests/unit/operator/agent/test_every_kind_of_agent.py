@@ -92,7 +92,8 @@ def test_every_field_of_the_data_arrives_in_the_job(external: bool) -> None:
     own = {"trainingEnvironment": "worlds:Warehouse", **PLAYED}
     fields = {} if external else {"successReturn": 7.0}
     task = {"external": own} if external else in_world("worlds:Warehouse", **PLAYED, **fields)
-    logged = {"rewards": "policy", "filter": {"source": "clickhouse", "tasks": ["t"], "optedIn": True}}
+    chosen = {"source": "clickhouse", "tasks": ["t"], "optedIn": True}
+    logged = {"rewards": "policy", "agents": ["other"], "filter": chosen}
     situation = agent({**task, **kinds}, data=logged)
     data = training_job(situation, 1, Trigger("episodes", "enough"))["spec"]["data"]
     wanted = {**PLAYED, **logged, **fields, "environment": "worlds:Warehouse", "learningAgentRef": {"name": "la"}}

@@ -173,6 +173,23 @@ def test_a_pair_with_an_answer_of_no_tokens_is_left_out(ordered, words, tmp_path
     assert learner._fetched() == pairs
 
 
+@pytest.mark.parametrize("algorithm", ["sft", "dpo"])
+def test_a_model_learns_from_the_conversations_and_preferences_of_several_agents(
+    algorithm: str, ordered: Callable[..., Order], words: Any, tmp_path: Path
+) -> None:
+    recorded = Path(urlsplit(experience(algorithm, words, tmp_path)["recording"]).path).read_text()
+    folder = tmp_path / "store" / ("preferences" if algorithm == "dpo" else "trajectories")
+    folder.mkdir(parents=True)
+    for agent in ("ann", "bea"):
+        (folder / f"{agent}.jsonl").write_text(recorded)
+    agents = {"learningAgentRef": {"name": "ann"}, "agents": ["bea"]}
+    proof, _ = finished(ordered(algorithm, data=agents), tmp_path)
+    each = 6 if algorithm == "dpo" else 8
+    assert proof.experience is not None
+    assert (proof.experience.agent, proof.experience.agents) == ("ann", {"ann": each, "bea": each})
+    assert proof.experience.steps == (4 if algorithm == "dpo" else 2) * each
+
+
 def test_every_algorithm_of_the_contract_is_registered() -> None:
     from learnloop_api.kinds.training.algorithms import LANGUAGE
 
