@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from learnloop_operator.cli import main
-from learnloop_operator.cli.data_plane import DataPlaneAccess, DataPlaneOptions
+from learnloop_operator.cli.data_plane_access import DataPlaneAccess, DataPlaneOptions
 
 
 class Call(NamedTuple):

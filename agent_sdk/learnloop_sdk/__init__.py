@@ -17,9 +17,9 @@ from learnloop_sdk.errors import (
     Stopped,
     Throttled,
 )
-from learnloop_sdk.loop import Learnloop, run
+from learnloop_sdk.learnloop import Learnloop, run
 from learnloop_sdk.memory import MemoryClient, People, Recall
-from learnloop_sdk.trajectory import redact_text
+from learnloop_sdk.trajectory_encoding import redact_text
 
 __all__ = [
     "ArmWithdrawn",

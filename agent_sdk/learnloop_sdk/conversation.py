@@ -5,7 +5,7 @@ from itertools import takewhile
 from typing import Any
 
 from learnloop_sdk.episode import Episode
-from learnloop_sdk.trajectory import plain
+from learnloop_sdk.trajectory_encoding import plain
 
 # Names of the two counts in the Chat Completions and the Messages API.
 _USAGE = {"input_tokens": ("prompt_tokens", "input_tokens"), "output_tokens": ("completion_tokens", "output_tokens")}

@@ -117,7 +117,7 @@ async def converse(
 
 async def run(options: environment_actor.Options) -> int:
     """Converse with the served model; raises LearnloopError where the world does not exist."""
-    from learnloop_environments import own_code
+    from learnloop_environments import user_environment
     from learnloop_environments.errors import TrainerError
     from learnloop_environments.make import make_world
     from learnloop_environments.randomness import Split
@@ -125,7 +125,7 @@ async def run(options: environment_actor.Options) -> int:
     model = Model(options.endpoint, options.agent, http_client.Identity(http_client.namespace_of(None)))
 
     def new_player() -> Callable[[], Awaitable[environments.EpisodeResult]]:
-        own_code.use(os.environ)
+        user_environment.use(os.environ)
         try:
             world = make_world(options.environment)
         except TrainerError as error:

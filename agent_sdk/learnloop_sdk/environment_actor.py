@@ -21,10 +21,10 @@ from pydantic import BaseModel, Field, Json, ValidationError
 
 from learnloop_common import telemetry, termination_message
 from learnloop_common.reward_rules.outcome_values import OutcomeValues
-from learnloop_sdk import environments, memory, trajectory
+from learnloop_sdk import environments, memory, trajectory_encoding
 from learnloop_sdk.episode import Episode
 from learnloop_sdk.errors import EnvironmentBroken, LearnloopError
-from learnloop_sdk.loop import ENV_ENDPOINT, Learnloop
+from learnloop_sdk.learnloop import ENV_ENDPOINT, Learnloop
 
 log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 10.0
@@ -85,13 +85,13 @@ class World:
 
     def __init__(self, options: Options, environ: Mapping[str, str] = os.environ) -> None:
         """Raises LearnloopError, naming the field and the fix, when it cannot be played."""
-        from learnloop_environments import Conditions, make, own_code
+        from learnloop_environments import Conditions, make, user_environment
         from learnloop_environments.errors import EnvironmentFailed, TrainerError
         from learnloop_environments.randomness import Split
         from learnloop_environments.spaces import agents
 
         self._name, self._failed = options.environment, EnvironmentFailed
-        own_code.use(environ)
+        user_environment.use(environ)
         conditions = Conditions(options.level, options.randomise, options.credit or "team")
         try:
             self._inner = make(self._name, Split.TRAINING, random.getrandbits(31), range(1), conditions)
@@ -146,7 +146,7 @@ async def play(
     observations = world.reset()
     team = {"agents": str(world.agents)} if world.agents > 1 else {}
     async with loop.episode(task, metadata=team) as episode:
-        context = {"task": task} if team else {"task": task, "observation": trajectory.plain(observations[0])}
+        context = {"task": task} if team else {"task": task, "observation": trajectory_encoding.plain(observations[0])}
         memories = await episode.recall(context, recall) if recall else memory.Recall()
         while True:
             decisions = await _all_act(episode, observations)
@@ -163,7 +163,7 @@ async def play(
                 return environments.ended(episode, step, success_return, memories)
 
 
-async def _all_act(episode: Episode, observations: list[Any]) -> list[trajectory.Decision]:
+async def _all_act(episode: Episode, observations: list[Any]) -> list[trajectory_encoding.Decision]:
     """Ask for every member's action by one arm: where it is withdrawn in between, all are asked again."""
     while True:
         arm, decisions = episode.episode_id, []

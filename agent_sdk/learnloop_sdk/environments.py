@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from learnloop_common.reward_rules.outcome_values import OutcomeValues
-from learnloop_sdk import errors, memory, trajectory
+from learnloop_sdk import errors, memory, trajectory_encoding
 from learnloop_sdk.episode import Episode
-from learnloop_sdk.loop import Learnloop
+from learnloop_sdk.learnloop import Learnloop
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ async def execute_with_learning(
     async with loop.episode(
         task, explore=explore, external=act is not None, revision=revision, metadata=metadata
     ) as episode:
-        context = {"task": task, "observation": trajectory.plain(observation)}
+        context = {"task": task, "observation": trajectory_encoding.plain(observation)}
         memories = await episode.recall(context, recall) if recall > 0 else memory.Recall()
         while True:
             if act is None:
                 action = await episode.act(observation)
             else:
-                action = trajectory.plain(await _settled(act(observation, memories.memories)))
+                action = trajectory_encoding.plain(await _settled(act(observation, memories.memories)))
             result = await step(action)
             capped = max_steps is not None and episode.length + 1 >= max_steps and not result.terminated
             over = result.terminated or result.truncated or capped

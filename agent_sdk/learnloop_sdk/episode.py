@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from learnloop_api.wire import routing, trajectory
 from learnloop_sdk.errors import ArmWithdrawn, FallbackOrdered, LearnloopError, PolicyUnavailable, Stopped, Throttled
 from learnloop_sdk.memory import Recall
-from learnloop_sdk.trajectory import Decision, flat, observed, plain, step
+from learnloop_sdk.trajectory_encoding import Decision, flat, observed, plain, step
 
 if TYPE_CHECKING:
-    from learnloop_sdk.loop import Learnloop
+    from learnloop_sdk.learnloop import Learnloop
 
 log = logging.getLogger(__name__)
 FALLBACK_REVISION = "fallback"

@@ -15,7 +15,7 @@ from learnloop_trainer.distributed import Alone
 from learnloop_trainer.language.algorithms import ALGORITHMS
 from learnloop_trainer.language.base_model import Base, folder_digest
 from learnloop_trainer.language.chat_experience import Plan, Played
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.network import Setting
 from learnloop_trainer.language.sampler import Limits, Rollouts
 from learnloop_trainer.training_run.language_training import network_of

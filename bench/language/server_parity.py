@@ -25,7 +25,7 @@ from learnloop_common.acting.gguf_adapter import gguf_adapter
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_environments.randomness import Split
 from learnloop_trainer.language import lora
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Episode, Sampled, batches, rows_of
 from testing.language.tiny_model import make, write_gguf

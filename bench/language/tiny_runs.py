@@ -16,7 +16,7 @@ from learnloop_trainer.distributed import Alone
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.algorithms import ALGORITHMS
 from learnloop_trainer.language.chat_experience import Plan, Played
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.network import LanguageNetwork, Setting
 from learnloop_trainer.language.sampler import Draw, Limits, Rollouts, Sampler
 

@@ -24,7 +24,7 @@ from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_environments.randomness import Split
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.rows import Sampled
 from learnloop_trainer.language.sampler import Draw, Limits, Rollouts, Uniforms
 

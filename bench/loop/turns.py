@@ -10,7 +10,7 @@ from bench.loop.figures import Played, Turn
 from demo.narrator import Narrator, StoryFailedError
 from demo.waiting import until
 from learnloop_operator.cli.cluster import KubernetesCluster
-from learnloop_operator.cli.data_plane import DataPlaneAccess
+from learnloop_operator.cli.data_plane_access import DataPlaneAccess
 from learnloop_operator.cli.objects import CommandError
 from testing.real_cluster.cluster_actions import Rig
 

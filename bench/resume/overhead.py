@@ -23,7 +23,7 @@ from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.saver_and_stopper import Run, Saver, Stopper
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import Session
+from learnloop_trainer.training_run.loop_and_checkpoints import Session
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 
 CPU = torch.device("cpu")

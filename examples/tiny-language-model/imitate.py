@@ -19,12 +19,12 @@ from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_common.tls import with_scheme
 from learnloop_environments.conversations.tool_lookup import LEVELS, ToolLookup
 from learnloop_trainer.distributed import Alone
-from learnloop_trainer.export.language import BASE, TEMPLATE, exported
+from learnloop_trainer.export.language_model_files import BASE, TEMPLATE, exported
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.algorithms.sft_dpo_bradley_terry import Sft
 from learnloop_trainer.language.base_model import Base, folder_digest
 from learnloop_trainer.language.chat_experience import Plan, Recorded, demonstrated
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.network import LanguageNetwork, Setting
 from learnloop_trainer.language.rows import Episode
 from learnloop_trainer.store import choose

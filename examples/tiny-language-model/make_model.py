@@ -24,7 +24,7 @@ from learnloop_trainer.distributed import Alone
 from learnloop_trainer.language.algorithms.sft_dpo_bradley_terry import Sft
 from learnloop_trainer.language.base_model import folder_digest
 from learnloop_trainer.language.chat_experience import Plan, Recorded, demonstrated
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.network import LanguageNetwork, Setting
 from learnloop_trainer.language.rows import Episode
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from learnloop_api.crd.columns import KINDS
+from learnloop_api.crd.printer_columns import KINDS
 from learnloop_operator.kube import kinds
 
 Object = dict[str, Any]

@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from learnloop_dataplane.metrics import Metrics as DataPlaneMetrics
 from learnloop_gateway.recording import LanguageMetrics
-from learnloop_operator.metrics import OperatorMetrics as OperatorMetrics
-from learnloop_serving.metrics import Families, Metrics as ServingMetrics
+from learnloop_operator.operator_metrics import OperatorMetrics as OperatorMetrics
+from learnloop_serving.server_metrics import Families, Metrics as ServingMetrics
 from reference.markdown import code, page, table
 
 _FOREIGN = ("python_", "process_")

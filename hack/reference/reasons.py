@@ -11,7 +11,7 @@ _KINDS = {
     "agents": "LearningAgent",
     "training": "TrainingJob",
     "memory_services": "MemoryService",
-    "rewards.py": "RewardPolicy",
+    "reward_revisions.py": "RewardPolicy",
 }
 
 

@@ -15,8 +15,8 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from learnloop_api.names import TOKEN_AUDIENCE
-from learnloop_api.wire import base, memory
-from learnloop_common import encryption, key_rotation, settings
+from learnloop_api.wire import base, memory_budget
+from learnloop_common import key_rotation, sealed_bytes, settings
 from learnloop_dataplane.errors import KeyMissing
 from learnloop_dataplane.stems import LANGUAGES
 
@@ -119,7 +119,7 @@ class WrappingKeys:
 
     def wrap(self, secret: bytes, context: str) -> bytes:
         """Seals a data key by the newest key."""
-        return encryption.seal(secret, encryption.DataKey(_ID, self.secrets[self.newest]), context)
+        return sealed_bytes.seal(secret, sealed_bytes.DataKey(_ID, self.secrets[self.newest]), context)
 
     def unwrap(self, wrapped: bytes, name: str, context: str) -> bytes:
         """The data key that the key `name` has wrapped.
@@ -130,8 +130,8 @@ class WrappingKeys:
         if name not in self.secrets:
             raise KeyMissing(f"LEARNLOOP_ENCRYPTION_KEYS has no key {name}, which wraps data keys; put its line back")
         try:
-            return encryption.unseal(wrapped, encryption.DataKey(_ID, self.secrets[name]), context)
-        except encryption.Unreadable:
+            return sealed_bytes.unseal(wrapped, sealed_bytes.DataKey(_ID, self.secrets[name]), context)
+        except sealed_bytes.Unreadable:
             problem = f"the key {name} of LEARNLOOP_ENCRYPTION_KEYS is not the one that wrapped; put the old one back"
             raise KeyMissing(problem) from None
 
@@ -332,7 +332,7 @@ class Config(settings.EnvironmentSettings):
     sandbox: str | None = Field(
         default=None, max_length=1024, pattern=r"^[a-z0-9-]{1,63}#\S+$", description="give NAMESPACE#IMAGE"
     )
-    memories_per_agent: int | None = Field(default=None, ge=1, le=memory.MOST_MEMORIES)
+    memories_per_agent: int | None = Field(default=None, ge=1, le=memory_budget.MOST_MEMORIES)
     memory_bytes_per_agent: int | None = Field(default=None, ge=1, le=base.MOST)
     notifications: str | None = Field(default=None, max_length=16_384)
     """JSON: the webhook and its events; absent: no notifications."""

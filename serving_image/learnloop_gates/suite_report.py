@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from learnloop_api.wire.deployment import MOST_REPORT_BYTES, DetectorReport, GateReport
 from learnloop_common.redaction.redactor import Redaction
-from learnloop_gates import model_client, replay, suites
+from learnloop_gates import model_client, recorded_tasks, suites
 from learnloop_gates.cases import Case, Reply, Suite, SuiteError, chosen, detector_report, rows
 
 AT_ONCE = 4
@@ -25,8 +25,8 @@ SUITES: Mapping[str, Callable[[model_client.SuiteSettings], Suite]] = {
     "injection": suites.injection,
     "leak": suites.leak,
     "format": suites.form,
-    "replay": replay.replay,
-    "cost": replay.cost,
+    "replay": recorded_tasks.replay,
+    "cost": recorded_tasks.cost,
 }
 
 
@@ -40,8 +40,8 @@ def suite_of(settings: model_client.SuiteSettings) -> tuple[Suite, bool]:
         raise SuiteError(f"builtin: {settings.builtin!r} unknown suite; set one of {', '.join(SUITES)}")
     if settings.builtin == "replay" and settings.data:
         result = rows(settings.data)
-        if replay.is_of_numbers(result[0]):
-            return replay.policy_replay(result), True
+        if recorded_tasks.is_of_numbers(result[0]):
+            return recorded_tasks.policy_replay(result), True
     return SUITES[settings.builtin](settings), False
 
 
@@ -78,7 +78,7 @@ def run(settings: model_client.SuiteSettings) -> GateReport:
 
 def _client(settings: model_client.SuiteSettings, url: str, revision: str, token: str, of_numbers: bool) -> Any:
     if of_numbers:
-        return replay.PolicyClient(url, settings.deployment, revision, token)
+        return recorded_tasks.PolicyClient(url, settings.deployment, revision, token)
     return model_client.ModelClient(url, settings.deployment, arm=revision, key=token)
 
 

@@ -10,7 +10,7 @@ from learnloop_api import names
 from learnloop_api.wire.language import Usage
 from learnloop_api.wire.routing import Arm, OpenEpisode, Override, agent_tag
 from learnloop_gateway import chat_request, model_servers, replies
-from learnloop_serving import routing_table, server_seal
+from learnloop_serving import episode_ids, routing_table
 from learnloop_serving.episodes import Episodes
 
 
@@ -28,7 +28,7 @@ class Place:
             The id carries this because the next request may reach another gateway.
     """
 
-    opening: server_seal.Opening
+    opening: episode_ids.Opening
     url: str
     named: bool = False
     is_new: bool = False
@@ -50,7 +50,7 @@ class Arms:
         revision: str,
         episodes: Episodes,
         routing: routing_table.RoutingState,
-        seal: server_seal.Seal,
+        seal: episode_ids.Seal,
         agent: str = "",
     ) -> None:
         """`agent`: the LearningAgent that the conversations belong to; "": none."""
@@ -59,8 +59,8 @@ class Arms:
             stable: OpenEpisode(agent=agent or None, stable_only=stable).model_dump_json().encode()
             for stable in (False, True)
         }
-        self._named = server_seal.EpisodeIds(f"{model_deployment}\0pinned", seal)
-        self._helped = server_seal.EpisodeIds(f"{model_deployment}\0helped", seal)
+        self._named = episode_ids.EpisodeIds(f"{model_deployment}\0pinned", seal)
+        self._helped = episode_ids.EpisodeIds(f"{model_deployment}\0helped", seal)
 
     def open(self, *, stable_only: bool = False, continues: str = "") -> Place:
         """Draw an arm for a new conversation; raises Refusal 403, 409, 503. One that continues another arm's is not

@@ -16,7 +16,7 @@ from learnloop_gateway.replies import ApiError, Outgoing, invalid, of_refusal
 from learnloop_gateway.settings import GatewaySettings
 from learnloop_serving.callers_and_refusals import Callers, Refusal
 from learnloop_serving.episodes import Episodes
-from learnloop_serving.metrics import Metrics
+from learnloop_serving.server_metrics import Metrics
 
 log = logging.getLogger(__name__)
 CHAT = "/v1/chat/completions"

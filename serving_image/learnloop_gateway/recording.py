@@ -14,8 +14,8 @@ from typing import Any, Literal
 from learnloop_api import names
 from learnloop_gateway.open_chat import Journal, Session
 from learnloop_sdk import errors, outbox
-from learnloop_sdk.trajectory import default_redactor, encoded, step
-from learnloop_serving.metrics import Families
+from learnloop_sdk.trajectory_encoding import default_redactor, encoded, step
+from learnloop_serving.server_metrics import Families
 
 log = logging.getLogger(__name__)
 LONGEST_CACHED = 16_384

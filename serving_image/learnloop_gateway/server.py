@@ -21,7 +21,7 @@ from learnloop_common.http_server import (
 )
 from learnloop_common.settings import ConfigurationError
 from learnloop_common.tls import with_scheme
-from learnloop_gateway import chat_template, model_servers, replies, text_answers, token_answers
+from learnloop_gateway import model_servers, replies, text_answers, token_answers, tokens_and_tool_calls
 from learnloop_gateway.arms import Arms
 from learnloop_gateway.conversation_routing import CHAT, Gateway, refused
 from learnloop_gateway.recording import LanguageMetrics, OpenSessions, Recording
@@ -29,9 +29,9 @@ from learnloop_gateway.settings import ENV_TOKENISER, GatewaySettings, ServerSet
 from learnloop_sdk import http_client, outbox
 from learnloop_serving.callers_and_refusals import log_stranger, read_body
 from learnloop_serving.episodes import Episodes
-from learnloop_serving.metrics import LANGUAGE_BUCKETS, Metrics
 from learnloop_serving.routing_table import RoutingState
 from learnloop_serving.server import background_tasks, probes, read_seal
+from learnloop_serving.server_metrics import LANGUAGE_BUCKETS, Metrics
 
 EPISODES = "/v1/episodes"
 MODELS = "/v1/models"
@@ -130,7 +130,7 @@ def model_server(server: ServerSettings) -> model_servers.ModelServer:
     return model_servers.ModelServer(server.url, server.key())
 
 
-def token_upstream(server: ServerSettings, tokens: chat_template.ChatTokens) -> model_servers.TokenServer:
+def token_upstream(server: ServerSettings, tokens: tokens_and_tool_calls.ChatTokens) -> model_servers.TokenServer:
     connection = model_server(server)
     if server.kind == "llama.cpp":
         return model_servers.LlamaCpp(connection)
@@ -138,13 +138,13 @@ def token_upstream(server: ServerSettings, tokens: chat_template.ChatTokens) -> 
     return model_servers.Vllm(connection, server.model, adapter, tuple(tokens.stops))
 
 
-def read_tokens(settings: GatewaySettings) -> chat_template.ChatTokens | None:
+def read_tokens(settings: GatewaySettings) -> tokens_and_tool_calls.ChatTokens | None:
     """Tokeniser and template; None for a server of text. Raises ConfigurationError."""
     if settings.tokeniser is None or settings.server.kind == "openai":
         return None
     try:
-        tokens = chat_template.ChatTokens(settings.tokeniser)
-    except chat_template.TokeniserError as error:
+        tokens = tokens_and_tool_calls.ChatTokens(settings.tokeniser)
+    except tokens_and_tool_calls.TokeniserError as error:
         raise ConfigurationError(f"{ENV_TOKENISER}: {error}") from None
     wanted = settings.model.template_sha256
     if wanted and tokens.template_sha256 != wanted:

@@ -23,9 +23,9 @@ from learnloop_api.wire.routing import (
     agent_tag,
 )
 from learnloop_common.acting.policy import Decision, Observations, Policy, advise, decide, read
-from learnloop_serving import forwarding, routing_table, server_seal, shadow
+from learnloop_serving import episode_ids, forwarding, routing_table, shadow
 from learnloop_serving.callers_and_refusals import Refusal, invalid, ordered
-from learnloop_serving.metrics import Metrics
+from learnloop_serving.server_metrics import Metrics
 
 MOST_AGENTS = 4096
 LONGEST_WAIT = 60
@@ -132,14 +132,14 @@ class Episodes:
         mode: str,
         routing: routing_table.RoutingState,
         metrics: Metrics,
-        seal: server_seal.Seal,
+        seal: episode_ids.Seal,
     ) -> None:
         self._model_deployment = model_deployment
         self._revision = revision
         self._mode = mode
         self._routing = routing
         self._metrics = metrics
-        self.ids = server_seal.EpisodeIds(model_deployment, seal, routing.clock)
+        self.ids = episode_ids.EpisodeIds(model_deployment, seal, routing.clock)
         self.mirror = shadow.MirrorQueue(revision, routing, metrics.shadow, seal)
         self.shadow = shadow.Shadow(revision, routing, metrics.shadow, seal)
         self.reach = forwarding.Reach(routing)
@@ -205,7 +205,7 @@ class Episodes:
             raise self._withdrawn(self._revision)
         return own
 
-    def act(self, opening: server_seal.Opening, arm: str | None, body: bytes) -> Decision:
+    def act(self, opening: episode_ids.Opening, arm: str | None, body: bytes) -> Decision:
         """Decide for one observation by the behaviour in the policy's file; greedily where the caller asks for it.
 
         Raises Refusal and PolicyError.
@@ -225,7 +225,7 @@ class Episodes:
         self.mirror.decided(opening.episode_id, request.observation, advice.action)
         return decision
 
-    def by_person(self, opening: server_seal.Opening) -> Override | None:
+    def by_person(self, opening: episode_ids.Opening) -> Override | None:
         """Override of an episode, where it fixes the action.
 
         Raises:
@@ -236,7 +236,7 @@ class Episodes:
             raise ordered(override)
         return override
 
-    def count_decision(self, opening: server_seal.Opening | None) -> None:
+    def count_decision(self, opening: episode_ids.Opening | None) -> None:
         """Take one of the decisions that this server may give; None: of a request that knows no episodes.
 
         Raises:
@@ -249,7 +249,7 @@ class Episodes:
                 self._throttled.is_new(opening.episode_id)
             raise
 
-    def touched(self, opening: server_seal.Opening) -> bool:
+    def touched(self, opening: episode_ids.Opening) -> bool:
         """Was it a person who decided, at any moment since the episode was opened?"""
         return self._routing.overrides.touched(opening.tag, opening.at)
 
@@ -268,7 +268,7 @@ class Episodes:
             raise Refusal(400, "InvalidInput", "observation: a number is beyond the range of float32 (3.4e38)")
         return request, observation
 
-    def end(self, opening: server_seal.Opening, arm: str | None, body: bytes) -> bool:
+    def end(self, opening: episode_ids.Opening, arm: str | None, body: bytes) -> bool:
         """Count the outcome of an episode, once; says whether it was counted now. Open to withdrawn arms too."""
         self._check_arm(opening, arm)
         try:
@@ -291,7 +291,7 @@ class Episodes:
         self._metrics.ended(_outcome(ending), ending.episode_return, lasted)
         return True
 
-    def fails_first(self, opening: server_seal.Opening) -> bool:
+    def fails_first(self, opening: episode_ids.Opening) -> bool:
         """Is this the episode's first request that failed here? Repeating it makes no further bad episode."""
         return self._failed.is_new(opening.episode_id)
 
@@ -318,11 +318,11 @@ class Episodes:
             message = f"revision {self._revision} of {self._model_deployment} is in shadow: reopen on stable"
             raise Refusal(410, "ArmWithdrawn", message)
 
-    def _check(self, opening: server_seal.Opening, arm: str | None) -> Policy:
+    def _check(self, opening: episode_ids.Opening, arm: str | None) -> Policy:
         self._check_arm(opening, arm)
         return self.loaded()
 
-    def _check_arm(self, opening: server_seal.Opening, arm: str | None) -> None:
+    def _check_arm(self, opening: episode_ids.Opening, arm: str | None) -> None:
         """The arm that the caller names, and the one that the episode belongs to, must be this one."""
         for named in (arm, opening.revision):
             if named and named != self._revision:

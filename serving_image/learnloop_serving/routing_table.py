@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from learnloop_api.wire.routing import ROUTING_KEY, Arm, Override, RoutingTable, agent_tag
 from learnloop_common.cluster_clock import ClusterClock
-from learnloop_serving.metrics import Metrics
+from learnloop_serving.server_metrics import Metrics
 from learnloop_serving.settings import Settings
 
 WHOLE = 100

@@ -28,10 +28,10 @@ from learnloop_common.http_server import (
     uvicorn_config,
 )
 from learnloop_common.settings import ConfigurationError
-from learnloop_serving import inference_protocol, policy_loader, routing_table, server_seal, shadow
+from learnloop_serving import episode_ids, inference_protocol, policy_loader, routing_table, shadow
 from learnloop_serving.callers_and_refusals import Apart, Callers, Refusal, log_stranger, read_body, refused
 from learnloop_serving.episodes import Episodes
-from learnloop_serving.metrics import Metrics
+from learnloop_serving.server_metrics import Metrics
 from learnloop_serving.settings import Settings
 
 PREFIX = "/v1/episodes"
@@ -39,7 +39,7 @@ MAX_BODY = {"open": 16_384, "act": 2_097_152, "end": 16_384}
 SLOW_POLICY_SECONDS = 0.005
 Outcome = Literal["fine", "arm"] | Apart
 """Outcome of a request: evidence for this arm, against it, or the reason why it is not evidence."""
-NEW = server_seal.Opening("")
+NEW = episode_ids.Opening("")
 """The episode of a request that opens one."""
 
 
@@ -82,7 +82,7 @@ class Arm:
         self._count(verb, opening, outcome, time.perf_counter() - start)
         return answer
 
-    def _count(self, verb: str, opening: server_seal.Opening, outcome: Outcome, seconds: float) -> None:
+    def _count(self, verb: str, opening: episode_ids.Opening, outcome: Outcome, seconds: float) -> None:
         """Count a request as evidence of this arm, unless its caller is at fault, a person decided, or its episode
         failed before."""
         if outcome not in ("fine", "arm"):
@@ -96,7 +96,7 @@ class Arm:
         self.metrics.observe[verb](seconds)
 
     async def _result(
-        self, verb: str, opening: server_seal.Opening, arm: str | None, body: bytes
+        self, verb: str, opening: episode_ids.Opening, arm: str | None, body: bytes
     ) -> tuple[Response, Outcome]:
         try:
             if verb == "act" and (override := self.episodes.by_person(opening)) is not None:
@@ -119,7 +119,7 @@ class Arm:
         fields = {"action": action, "log_prob": 0.0, "exploration": False, "revision": self.settings.revision}
         return orjson.dumps(fields | {"override": "fixed"})
 
-    async def _do(self, verb: str, opening: server_seal.Opening, arm: str | None, body: bytes) -> bytes:
+    async def _do(self, verb: str, opening: episode_ids.Opening, arm: str | None, body: bytes) -> bytes:
         if verb == "act":
             if self.offload:
                 decision = await self.beside(self.episodes.act, opening, arm, body)
@@ -258,7 +258,7 @@ def background_tasks(
     routing: routing_table.RoutingState,
     metrics: Metrics,
     episodes: Episodes,
-    seal: server_seal.Seal,
+    seal: episode_ids.Seal,
 ) -> dict[str, Coroutine[Any, Any, None]]:
     """Tasks that every server of an arm runs until it ends."""
     followed = settings.routing_file
@@ -269,14 +269,14 @@ def background_tasks(
         "canary reachability": episodes.reach.run(),
     }
     if settings.episode_key_file is not None:
-        tasks["episode key"] = server_seal.follow_key(settings.episode_key_file, seal)
+        tasks["episode key"] = episode_ids.follow_key(settings.episode_key_file, seal)
     return tasks
 
 
-def read_seal(settings: Settings) -> server_seal.Seal:
+def read_seal(settings: Settings) -> episode_ids.Seal:
     """The key of the episodes; raises ConfigurationError."""
     try:
-        return server_seal.Seal.read(settings.episode_key_file)
+        return episode_ids.Seal.read(settings.episode_key_file)
     except ValueError as error:
         raise ConfigurationError(f"{names.ENV_EPISODE_KEY_FILE}: {error}") from error
 

@@ -21,9 +21,9 @@ from learnloop_api import names
 from learnloop_api.wire.routing import MAX_ITEMS, Arm, ShadowBatch, ShadowDecision
 from learnloop_common.acting.policy import Advice, Policy, PolicyError, advise
 from learnloop_common.tls import client_context
-from learnloop_serving import routing_table, server_seal
+from learnloop_serving import episode_ids, routing_table
 from learnloop_serving.callers_and_refusals import Refusal, invalid, read_body, refused
-from learnloop_serving.metrics import ShadowMetrics
+from learnloop_serving.server_metrics import ShadowMetrics
 
 if TYPE_CHECKING:
     from learnloop_serving.server import Arm as Server
@@ -47,7 +47,7 @@ class MirrorQueue:
     """The queue and the task that empties it."""
 
     def __init__(
-        self, revision: str, routing: routing_table.RoutingState, metrics: ShadowMetrics, seal: server_seal.Seal
+        self, revision: str, routing: routing_table.RoutingState, metrics: ShadowMetrics, seal: episode_ids.Seal
     ) -> None:
         self._revision = revision
         self._routing = routing
@@ -144,7 +144,7 @@ class Shadow:
     """One server's share of the copies."""
 
     def __init__(
-        self, revision: str, routing: routing_table.RoutingState, metrics: ShadowMetrics, seal: server_seal.Seal
+        self, revision: str, routing: routing_table.RoutingState, metrics: ShadowMetrics, seal: episode_ids.Seal
     ) -> None:
         self._revision = revision
         self._routing = routing

@@ -11,7 +11,7 @@ from typing import Any, cast
 from learnloop_operator.cli.console.change_log import ChangeLog
 from learnloop_operator.cli.console.orders import Gate
 from learnloop_operator.cli.console.server import Console, ConsoleServer
-from learnloop_operator.cli.data_plane import DataPlaneAccess
+from learnloop_operator.cli.data_plane_access import DataPlaneAccess
 from learnloop_operator.cli.objects import CommandError
 
 

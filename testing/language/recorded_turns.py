@@ -7,7 +7,7 @@ from typing import Any
 from learnloop_api.wire.language import LanguageTurn, Preference
 from learnloop_api.wire.trajectory import Outcome, Trajectory
 from learnloop_environments.conversations.tool_lookup import ToolLookup
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 

@@ -11,11 +11,11 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.data_plane import DataPlane
-from learnloop_operator.kube.events import EventRecorder
+from learnloop_operator.data_plane_client import DataPlane
 from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, ResourceKind
-from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.kube.kubernetes_events import EventRecorder
+from learnloop_operator.operator_metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus, Sample
 from learnloop_operator.prometheus.gather_evidence import PrometheusEvidence
 from learnloop_operator.prometheus.pod_counters import CounterReader

@@ -14,15 +14,15 @@ from kubernetes_asyncio.client import Configuration
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.data_plane_client import DataPlane
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads
 from learnloop_operator.kube.errors import NotFound
-from learnloop_operator.kube.events import EventRecorder
 from learnloop_operator.kube.fenced_client import APPLIED, KubeClient
 from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, HTTP_ROUTE, MODEL_DEPLOYMENT, SERVICE, ResourceKind
+from learnloop_operator.kube.kubernetes_events import EventRecorder
 from learnloop_operator.kube.leader_lease import Leadership
 from learnloop_operator.kube.object_cache import ObjectCache
-from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.operator_metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus
 from learnloop_operator.prometheus.gather_evidence import PrometheusEvidence
 from learnloop_operator.prometheus.pod_counters import CounterReader

@@ -19,7 +19,7 @@ from learnloop_operator.core.counted_transitions import of_object
 from learnloop_operator.core.plan import BaseSnapshot, Call, Plan
 from learnloop_operator.kube.errors import Unavailable
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
-from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.operator_metrics import OperatorMetrics
 from learnloop_operator.reconcile.work_queue import ObjectKey, Runtime
 from testing.logs.collector import collecting
 from testing.logs.loki_server import Line, Loki, loki, until_true

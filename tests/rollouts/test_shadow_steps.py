@@ -12,7 +12,7 @@ from learnloop_operator.prometheus.gather_evidence import shadow_evidence, shado
 from learnloop_operator.prometheus.queries import Arms
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.evidence import ShadowEvidence, Verdict
-from learnloop_operator.rollout.judging.shadow import checks
+from learnloop_operator.rollout.judging.shadow_step import checks
 from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, uri
 from testing.simulation.shadow_cluster import BARS, ShadowCluster
 

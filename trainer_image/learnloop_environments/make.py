@@ -8,15 +8,15 @@ from typing import Any
 import gymnasium
 
 from learnloop_api.names import ENV_ENVIRONMENT_DIRECTORY
-from learnloop_environments import classics, errors, own_code, randomness, simulation, watchdog
+from learnloop_environments import cartpole_and_pendulum, errors, randomness, simulation, user_environment, watchdog
 from learnloop_environments.conversations.conversation_world import ConversationWorld
 from learnloop_environments.conversations.tool_lookup import ToolLookup, guarded, one_key
 from learnloop_environments.interfaces.gymnasium_vectors import GymnasiumVector, TeamVector, close
 from learnloop_environments.spaces import FIELD, ActionSpace, VectorEnvironment
 
-CLASSICS: dict[str, type[classics.CartPole] | type[classics.Pendulum]] = {
-    "CartPole-v1": classics.CartPole,
-    "Pendulum-v1": classics.Pendulum,
+CLASSICS: dict[str, type[cartpole_and_pendulum.CartPole] | type[cartpole_and_pendulum.Pendulum]] = {
+    "CartPole-v1": cartpole_and_pendulum.CartPole,
+    "Pendulum-v1": cartpole_and_pendulum.Pendulum,
 }
 
 
@@ -60,7 +60,7 @@ def code_digest(name: str) -> str:
 
     Two processes that agree on it play the same environment.
     """
-    return own_code.code(CLASSICS.get(name) or entry_point(name), os.environ.get(ENV_ENVIRONMENT_DIRECTORY))
+    return user_environment.code(CLASSICS.get(name) or entry_point(name), os.environ.get(ENV_ENVIRONMENT_DIRECTORY))
 
 
 def action_space(name: str) -> ActionSpace:
@@ -132,4 +132,4 @@ def world_digest(name: str) -> str:
     entry: Any = WORLDS.get(name) or entry_point(name)
     if entry is None:
         raise errors.ConfigError(FIELD, name, "is not a world for a language model", _FIX)
-    return own_code.code(entry, os.environ.get(ENV_ENVIRONMENT_DIRECTORY))
+    return user_environment.code(entry, os.environ.get(ENV_ENVIRONMENT_DIRECTORY))

@@ -17,9 +17,9 @@ from learnloop_environments import Bounds, VectorEnvironment, randomness
 from learnloop_environments.conversations.conversation_world import ConversationWorld
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer import distributed, errors, evaluation, export, progress_reporter, training_order
-from learnloop_trainer.export.language import CONFIG, Trained, put_into, read
+from learnloop_trainer.export.language_model_files import CONFIG, Trained, put_into, read
 from learnloop_trainer.language import base_model, chat_experience, lora, rows, sampler
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.store.run_store import MAX_ARTIFACT, Store, digest
 
 FIELD = "baselineUri"

@@ -15,7 +15,7 @@ from learnloop_api import names
 from learnloop_api.kinds import base, language_model, training_job
 from learnloop_api.kinds.training import algorithms, evaluation
 from learnloop_api.wire.base import Name
-from learnloop_environments import own_code
+from learnloop_environments import user_environment
 from learnloop_environments.errors import ConfigError
 
 VARIABLE = "LEARNLOOP_TRAINING_SPEC"
@@ -104,7 +104,7 @@ def recipe_sha256(order: Order) -> str:
     if order.spec.trained_by == "image":
         spec["program"] = [order.spec.pod.image, order.spec.pod.command]
     fields = order.model_dump(mode="json", exclude={"attempt", "spec"})
-    facts = fields | {"spec": spec, "code": own_code.fingerprint(os.environ)}
+    facts = fields | {"spec": spec, "code": user_environment.fingerprint(os.environ)}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

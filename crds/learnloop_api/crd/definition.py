@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from learnloop_api.crd.columns import KINDS, Kind
+from learnloop_api.crd.printer_columns import KINDS, Kind
 from learnloop_api.kinds.base import PATTERN_MESSAGE, RULES, Resource, Rule
 from learnloop_api.names import CATEGORY, GROUP, VERSION
 

@@ -17,7 +17,7 @@ from learnloop_api.kinds.base import (
     explained,
     immutable,
 )
-from learnloop_api.wire.memory import MOST_MEMORIES, MemoryBudget
+from learnloop_api.wire.memory_budget import MOST_MEMORIES, MemoryBudget
 
 _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 

@@ -10,7 +10,7 @@ from sqlmodel import func
 
 from learnloop_api import names
 from learnloop_api.wire import deployment, reward, training_request
-from learnloop_dataplane import encryption, errors
+from learnloop_dataplane import data_keys, errors
 from learnloop_dataplane.audit.chain import note, note_once
 from learnloop_dataplane.lifecycle.forgetting import drop_budget
 from learnloop_dataplane.postgres import database, experience_tables
@@ -47,7 +47,7 @@ class AgentRegistry:
     """
 
     def __init__(
-        self, db: database.Database, arrived: Callable[[str], None], cipher: encryption.StepCipher = encryption.PLAIN
+        self, db: database.Database, arrived: Callable[[str], None], cipher: data_keys.StepCipher = data_keys.PLAIN
     ) -> None:
         self._cipher = cipher
         self._db = db
@@ -123,7 +123,7 @@ class AgentRegistry:
             before = _NEWEST
             for _ in range(0, MAX_TRAJECTORIES_READ, PAGE):
                 rows = await connection.fetch(_STEPS, namespace, agent, before, PAGE)
-                stored = [encryption.StepLog(row["trajectory_id"], row["steps"]) for row in rows]
+                stored = [data_keys.StepLog(row["trajectory_id"], row["steps"]) for row in rows]
                 for row, log in zip(rows, await self._cipher.open(connection, namespace, stored), strict=True):
                     before = row["seq"]
                     observations += _numeric(orjson.loads(log.steps or "[]"))

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
 from learnloop_api.wire import base, deployment, reward, training_request, trajectory
-from learnloop_api.wire.memory import MemoryBudget, MemoryUse
+from learnloop_api.wire.memory_budget import MemoryBudget, MemoryUse
 from learnloop_dataplane.agents.agent_registry import progress
 from learnloop_dataplane.api.route_input import (
     Caller,

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from learnloop_dataplane import encryption, errors, metrics, privacy
+from learnloop_dataplane import data_keys, errors, metrics, privacy
 from learnloop_dataplane.access import kubernetes_api, tokens
 from learnloop_dataplane.agents.agent_registry import AgentRegistry
 from learnloop_dataplane.audit import chain
@@ -13,15 +13,15 @@ from learnloop_dataplane.config import Config, WrappingKeys
 from learnloop_dataplane.evaluators import evaluator, llm_judge, scorers
 from learnloop_dataplane.experience import datasets, nats_workers, trajectories
 from learnloop_dataplane.nats.event_outbox import EventOutbox
-from learnloop_dataplane.notifications import outbox, reports
+from learnloop_dataplane.notifications import daily_reports, webhook_outbox
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.registry.artifacts import Artifacts, Keeping, bounded
 from learnloop_dataplane.registry.deployments import Deployments, GateRecords
 from learnloop_dataplane.rewards import (
     bias,
     evaluator_scores,
+    hacking_and_dry_runs,
     human_feedback,
-    reward_hacking,
     reward_tables,
     reward_worker,
     team_credit,
@@ -49,10 +49,10 @@ class SharedParts:
         self.arrivals: background_loop.Work | None = None
         keys = config.encryption_keys
         wrapping = WrappingKeys.parse(keys.get_secret_value()) if keys else None
-        self.data_keys = encryption.DataKeys(self.db, wrapping) if wrapping else None
-        self.step_cipher = encryption.StepCipher(self.data_keys)
+        self.data_keys = data_keys.DataKeys(self.db, wrapping) if wrapping else None
+        self.step_cipher = data_keys.StepCipher(self.data_keys)
         self.plain_blobs = Blobs(config.artifacts)
-        self.blobs = encryption.SealedBlobs(config.artifacts, self.data_keys) if self.data_keys else self.plain_blobs
+        self.blobs = data_keys.SealedBlobs(config.artifacts, self.data_keys) if self.data_keys else self.plain_blobs
         asks = config.auth != "none" and (config.roles == "rbac" or config.run_writers == "ranks")
         self.kube = kubernetes_api.KubeApi(config) if config.training_api or config.sandbox or asks else None
         self.authenticator = tokens.Authenticator(config)
@@ -61,13 +61,13 @@ class SharedParts:
         self.nats = nats_workers.NatsSide(config, *parts) if config.nats_url else None
         self.bus = self.nats.bus if self.nats else None
         self.stream_room = self.nats.room if self.nats else None
-        self.notifications = outbox.Notifications(
+        self.notifications = webhook_outbox.Notifications(
             self.db,
-            outbox.Webhook.parse(config.notifications),
+            webhook_outbox.Webhook.parse(config.notifications),
             config.notifications_key_file,
             self.metrics,
         )
-        self.reports = reports.Reports(self.db, self.notifications)
+        self.reports = daily_reports.Reports(self.db, self.notifications)
         self.events = EventOutbox(self.db, self.bus, self.notifications.put)
         self.users = privacy.Users(self.db)
         self.sealer = chain.Sealer(self.db, chain.write if config.audit_log else None)
@@ -133,8 +133,8 @@ class ExperienceParts:
         self.explored = datasets.ExploredActions(db, cipher)
         self.preferences = trajectories.Preferences(db, shared.users)
         self.policies = reward_tables.Policies(db, shared.arrived)
-        self.signals = reward_hacking.SignalReader(db, self.policies)
-        self.dry_run = reward_hacking.DryRun(db, cipher)
+        self.signals = hacking_and_dry_runs.SignalReader(db, self.policies)
+        self.dry_run = hacking_and_dry_runs.DryRun(db, cipher)
         artifacts = Artifacts(db, shared.blobs, shared.config.max_artifact_bytes)
         self._scorers = scorers.Scorers(partial(bounded, artifacts))
         self.bias = bias.BiasReader(db, cipher)
@@ -201,7 +201,7 @@ class TrainingParts:
         self.jobs = training_jobs.TrainingJobs(db, shared.kube if config.training_api else None)
         self.gates = GateRecords(db, self.artifacts)
         self.deployments = Deployments(db, shared.events, shared.arrived)
-        self.approvals = reports.Approvals(db, shared.notifications)
+        self.approvals = daily_reports.Approvals(db, shared.notifications)
 
     def start(self) -> None:
         """Begins looking after the artifact store."""

@@ -4,8 +4,8 @@ import logging
 import time
 from pathlib import Path
 
-from learnloop_api.wire.memory import MemoryBudget
-from learnloop_dataplane import model_servers, stems
+from learnloop_api.wire.memory_budget import MemoryBudget
+from learnloop_dataplane import openai_client, stems
 from learnloop_dataplane.assembly.experience_parts import ExperienceParts, SharedParts, Step
 from learnloop_dataplane.concurrency.limits import FairPlaces, OneEach
 from learnloop_dataplane.config import Config
@@ -107,15 +107,15 @@ def _embedder(config: Config, setting: str) -> Embedder | None:
     return open_embedder(setting, config.embedder_dimensions, key, seconds=config.embedder_seconds)
 
 
-def _model(config: Config) -> model_servers.ChatModel | None:
+def _model(config: Config) -> openai_client.ChatModel | None:
     """The distiller's language model, where one is set."""
     url, _, model = config.distiller.partition("#")
     if not model:
         return None
     key = config.distiller_key.get_secret_value() if config.distiller_key else None
-    probe, seconds, most = model_servers.chat_probe(model), config.distiller_seconds, distillation.MOST_ANSWER_BYTES
-    server = model_servers.ModelServer(url, probe, key, seconds=seconds, most_bytes=most)
-    return model_servers.ChatModel(server, model, distillation.MOST_TOKENS)
+    probe, seconds, most = openai_client.chat_probe(model), config.distiller_seconds, distillation.MOST_ANSWER_BYTES
+    server = openai_client.ModelServer(url, probe, key, seconds=seconds, most_bytes=most)
+    return openai_client.ChatModel(server, model, distillation.MOST_TOKENS)
 
 
 RETENTION_SECONDS = 3600.0

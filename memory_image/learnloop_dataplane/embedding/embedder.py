@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from learnloop_common.circuit_breaker import Breaker
-from learnloop_dataplane import errors, model_servers
+from learnloop_dataplane import errors, openai_client
 
 Vector = NDArray[np.float32]
 
@@ -138,7 +138,7 @@ class HttpEmbedder:
         self._model = model
         most = 2**16 + BATCH * dimensions * MOST_BYTES_EACH
         probe = ("embeddings", self._body([PROBE]), lambda answer: self._read(answer, 1))
-        self._server = model_servers.ModelServer(url, probe, key, seconds=seconds, most_bytes=most, transport=transport)
+        self._server = openai_client.ModelServer(url, probe, key, seconds=seconds, most_bytes=most, transport=transport)
 
     async def embed(self, texts: Sequence[str]) -> list[Vector | None]:
         """See Embedder. A text without anything in it is not sent: its vector is zero. So is that of a text which the
@@ -164,7 +164,7 @@ class HttpEmbedder:
             batch = texts[start : start + most]
             try:
                 vectors += await self._post(batch)
-            except model_servers.NotTaken as problem:
+            except openai_client.NotTaken as problem:
                 if len(batch) == 1:
                     vectors.append(await self._insist(batch[0], problem))
                 else:  # one text must not keep the others from theirs
@@ -173,13 +173,13 @@ class HttpEmbedder:
                 return [*vectors, *[None] * (len(texts) - len(vectors))]
         return vectors
 
-    async def _insist(self, text: str, problem: model_servers.NotTaken) -> Vector | None:
+    async def _insist(self, text: str, problem: openai_client.NotTaken) -> Vector | None:
         """The vector of a text that failed alone: after the rest, of its beginning, or zero when that fails, too."""
         for most in (*([MOST_CHARACTERS] if problem.rest else []), *SHORTER):
             await asyncio.sleep(min(problem.rest, LONGEST_REST))
             try:
                 return (await self._post([text[:most]]))[0]
-            except model_servers.NotTaken as again:
+            except openai_client.NotTaken as again:
                 problem = again
         if problem.rest:
             since, times = self._throttled.get(hash(text), (time.monotonic(), 0))

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from learnloop_api.kinds.evaluators import Evaluator, Judge
 from learnloop_common.circuit_breaker import Breaker
-from learnloop_dataplane import errors, model_servers
+from learnloop_dataplane import errors, openai_client
 from learnloop_dataplane.concurrency.limits import FairPlaces
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, NoVerdict, Score, Tools, as_text
 
@@ -45,16 +45,16 @@ class JudgeClient:
 
     def __init__(self, url: str, model: str, key: str | None = None, *, seconds: float = SECONDS) -> None:
         self._places = FairPlaces(AT_ONCE)
-        server = model_servers.ModelServer(
+        server = openai_client.ModelServer(
             url,
-            model_servers.chat_probe(model),
+            openai_client.chat_probe(model),
             key,
             name="the judge",
             seconds=seconds,
             most_bytes=MAX_ANSWER,
             breaker=Breaker(after=FAILURES, first_rest=FIRST_REST, longest_rest=LONGEST_REST),
         )
-        self._model = model_servers.ChatModel(server, model, TOKENS)
+        self._model = openai_client.ChatModel(server, model, TOKENS)
 
     async def close(self) -> None:
         await self._model.server.close()
@@ -70,7 +70,7 @@ class JudgeClient:
         try:
             async with self._places.of(namespace):
                 answer = await self._model.ask(messages, lambda answer: answer)
-        except model_servers.NotTaken as problem:
+        except openai_client.NotTaken as problem:
             if problem.refused:
                 raise NoVerdict(f"the judge refuses to compare these answers ({problem})") from problem
             raise errors.Unavailable(f"the judge {self._model.server.url} ({problem})", retry_after=5) from problem

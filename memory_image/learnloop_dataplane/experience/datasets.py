@@ -20,7 +20,7 @@ import orjson
 from pydantic_core import to_json
 
 from learnloop_api.wire.trajectory import OPTED_IN, EpisodeSelection
-from learnloop_dataplane import encryption, errors
+from learnloop_dataplane import data_keys, errors
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.postgres.database import STEPS_OF_EACH, Database
 from learnloop_dataplane.warehouse import ClickHouse
@@ -95,7 +95,7 @@ class Datasets:
     """Both sources."""
 
     def __init__(
-        self, db: Database, warehouse: ClickHouse | None, cipher: encryption.StepCipher = encryption.PLAIN
+        self, db: Database, warehouse: ClickHouse | None, cipher: data_keys.StepCipher = data_keys.PLAIN
     ) -> None:
         self._db, self._warehouse, self._cipher = db, warehouse, cipher
 
@@ -232,7 +232,7 @@ async def note_explored(connection: Any, namespace: str, digests: Sequence[tuple
 class ExploredActions:
     """Reads them back."""
 
-    def __init__(self, db: Database, cipher: encryption.StepCipher = encryption.PLAIN) -> None:
+    def __init__(self, db: Database, cipher: data_keys.StepCipher = data_keys.PLAIN) -> None:
         self._db, self._cipher = db, cipher
 
     async def page(self, namespace: str, agent: str, limit: int, before: int | None) -> dict[str, Any]:
@@ -242,7 +242,7 @@ class ExploredActions:
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_EXPLORED, namespace, agent, _NEWEST_SEQ if before is None else before, limit)
             logs = await self._cipher.open(
-                connection, namespace, [encryption.StepLog(row["trajectory_id"], row["steps"]) for row in rows]
+                connection, namespace, [data_keys.StepLog(row["trajectory_id"], row["steps"]) for row in rows]
             )
         episodes = [_explored_episode(agent, row, log) for row, log in zip(rows, logs, strict=True)]
         return {
@@ -251,7 +251,7 @@ class ExploredActions:
         }
 
 
-def _explored_episode(agent: str, row: Mapping[str, Any], log: encryption.StepLog) -> dict[str, Any]:
+def _explored_episode(agent: str, row: Mapping[str, Any], log: data_keys.StepLog) -> dict[str, Any]:
     actions = explored(orjson.loads(log.steps or "[]"))
     at = row["ended_at"].isoformat()
     return {

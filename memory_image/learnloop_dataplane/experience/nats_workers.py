@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from learnloop_api import names
 from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_dataplane import encryption, errors, privacy, strict_json
+from learnloop_dataplane import data_keys, errors, privacy, strict_json
 from learnloop_dataplane.access import tokens
 from learnloop_dataplane.concurrency import background_loop, limits
 from learnloop_dataplane.config import Config, seed_from
@@ -113,7 +113,7 @@ class TrajectoryConsumer:
         metrics: Metrics,
         refusals: Refusals,
         stored: Callable[[str], None],
-        cipher: encryption.StepCipher = encryption.PLAIN,
+        cipher: data_keys.StepCipher = data_keys.PLAIN,
     ) -> None:
         self._db, self._users, self._metrics, self._cipher = db, users, metrics, cipher
         self._refusals = refusals
@@ -279,7 +279,7 @@ class NatsSide:
         auth: tokens.Authenticator,
         metrics: Metrics,
         rate: limits.EpisodeRate,
-        cipher: encryption.StepCipher,
+        cipher: data_keys.StepCipher,
     ) -> None:
         self._config, self._db, self._metrics, self._cipher = config, db, metrics, cipher
         keys = config.lines("nats_issuer_key")

@@ -13,7 +13,7 @@ from learnloop_api import names
 from learnloop_api.wire.language import MAX_TEXT, Preference
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Step, Trajectory
 from learnloop_common.redaction.redactor import safe_measurements
-from learnloop_dataplane import encryption, errors
+from learnloop_dataplane import data_keys, errors
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.concurrency.limits import in_thread_if_large
 from learnloop_dataplane.experience.datasets import digest, explored, note_explored
@@ -127,7 +127,7 @@ class StoredTrajectories:
 
 
 async def store(
-    db: Database, namespace: str, rows: Sequence[Row], cipher: encryption.StepCipher = encryption.PLAIN
+    db: Database, namespace: str, rows: Sequence[Row], cipher: data_keys.StepCipher = data_keys.PLAIN
 ) -> StoredTrajectories:
     """Stores the rows in one transaction, their steps as `cipher` makes them.
 
@@ -149,7 +149,7 @@ async def store(
         new = {row["trajectory_id"] for row in await connection.fetch(_INSERT, namespace, *arrays)}
         fresh = [row for row in ordered if row.trajectory_id in new]
         if fresh:
-            plain = [encryption.StepLog(row.trajectory_id, row.steps, row.last_observation) for row in fresh]
+            plain = [data_keys.StepLog(row.trajectory_id, row.steps, row.last_observation) for row in fresh]
             logs = await cipher.seal(connection, namespace, plain)
             sealed = [(log.trajectory_id, log.steps, log.last_observation) for log in logs]
             await connection.execute(_INSERT_STEPS, namespace, *map(list, zip(*sealed, strict=True)))
@@ -199,7 +199,7 @@ class TrajectoryIntake:
         metrics: Metrics,
         stream: "tuple[Bus, Room] | None",
         arrived: Callable[[str], None],
-        cipher: encryption.StepCipher = encryption.PLAIN,
+        cipher: data_keys.StepCipher = data_keys.PLAIN,
     ) -> None:
         self._cipher = cipher
         self._db = db

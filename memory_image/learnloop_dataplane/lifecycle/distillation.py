@@ -13,7 +13,7 @@ import orjson
 from cachetools import LRUCache
 from pydantic import BaseModel
 
-from learnloop_dataplane import errors, model_servers
+from learnloop_dataplane import errors, openai_client
 from learnloop_dataplane.memories.memory_store import PEOPLE, NewMemory
 from learnloop_dataplane.recall.memory_types import MemoryType
 
@@ -175,7 +175,7 @@ class ModelDistiller(CountingDistiller):
         seconds: for all answers of one pass; what was not asked by then is asked in the next.
     """
 
-    def __init__(self, model: model_servers.ChatModel, seconds: float) -> None:
+    def __init__(self, model: openai_client.ChatModel, seconds: float) -> None:
         self._model = model
         self._seconds = seconds
         self._answers: LRUCache[bytes, Lessons | None] = LRUCache(REMEMBERED)
@@ -221,8 +221,8 @@ class ModelDistiller(CountingDistiller):
         ]
         try:
             # Episodes may make the model say anything, which does not count as a failure of the server.
-            return read(await self._model.ask(messages, model_servers.message))
-        except (model_servers.NotTaken, ValueError, LookupError, TypeError) as error:
+            return read(await self._model.ask(messages, openai_client.message))
+        except (openai_client.NotTaken, ValueError, LookupError, TypeError) as error:
             log.warning("agent %s has no new lessons of a task: %s", agent, str(error)[:200])
             return None
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlmodel import col, select
 
-from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, AgentMemorySettings, MemoryBudget, MemoryUse
+from learnloop_api.wire.memory_budget import BUDGETS_ROOM, AgentBudgets, AgentMemorySettings, MemoryBudget, MemoryUse
 from learnloop_dataplane import errors, strict_json
 from learnloop_dataplane.audit.chain import note, note_memories
 from learnloop_dataplane.concurrency.background_loop import Work

@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from learnloop_api.wire.base import Name, Timestamp
-from learnloop_api.wire.memory import MemoryBudget
+from learnloop_api.wire.memory_budget import MemoryBudget
 from learnloop_dataplane.api.route_input import (
     UUID_KEY,
     Caller,

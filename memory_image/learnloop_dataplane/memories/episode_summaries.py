@@ -11,7 +11,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import orjson
 
-from learnloop_dataplane.encryption import PLAIN, StepCipher, StepLog
+from learnloop_dataplane.data_keys import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.memories.memory_store import USER, NewMemory, insert
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.stems import Analyzer

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from learnloop_dataplane import errors, model_servers
+from learnloop_dataplane import errors, openai_client
 from learnloop_dataplane.concurrency.background_loop import TURN
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.recall.statements import MOST_TEXT, Kind
@@ -58,7 +58,7 @@ WHERE v.namespace = $1 AND v.agent_id = t.agent AND v.memory_id = t.id
 class ModelKinds:
     """Asks the model. A turn of a namespace ends after `seconds`."""
 
-    def __init__(self, db: Database, model: model_servers.ChatModel, seconds: float) -> None:
+    def __init__(self, db: Database, model: openai_client.ChatModel, seconds: float) -> None:
         self._db, self._model, self._seconds = db, model, seconds
 
     async def run(self, namespace: str) -> int:
@@ -89,8 +89,8 @@ class ModelKinds:
         """None: to be asked for again."""
         sent = {"role": "user", "content": orjson.dumps(row["text"]).decode()}
         try:
-            answer = await self._model.ask([{"role": "system", "content": INSTRUCTION}, sent], model_servers.message)
-        except model_servers.NotTaken as problem:
+            answer = await self._model.ask([{"role": "system", "content": INSTRUCTION}, sent], openai_client.message)
+        except openai_client.NotTaken as problem:
             if problem.rest and row["fresh"]:  # it takes this one another time
                 raise errors.Unavailable("the distiller", retry_after=max(1, round(problem.rest))) from problem
             log.warning("a memory keeps the kind that the rules gave: %s", problem)

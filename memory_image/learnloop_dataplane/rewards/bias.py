@@ -20,10 +20,10 @@ from cachetools import TTLCache
 from learnloop_api.kinds.reward_policy import BiasCheck, RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures, GroupGap
 from learnloop_common.reward_rules.components import Episode, evaluate, needs_log
-from learnloop_dataplane import encryption, errors
+from learnloop_dataplane import data_keys, errors
 from learnloop_dataplane.concurrency.limits import FairPlaces
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards import reward_hacking, reward_tables
+from learnloop_dataplane.rewards import hacking_and_dry_runs, reward_tables
 
 Outcome = Literal["success", "failure", "unsaid"]
 OUTCOMES: dict[Outcome, str] = {
@@ -86,7 +86,7 @@ class Pair:
     key: str
     outcome: Outcome
     names: tuple[str, str]
-    values: tuple[reward_hacking.Floats, reward_hacking.Floats]
+    values: tuple[hacking_and_dry_runs.Floats, hacking_and_dry_runs.Floats]
 
 
 def compare(spec: RewardPolicySpec, rule: BiasCheck, episodes: Sequence[Earned]) -> BiasFigures:
@@ -225,7 +225,7 @@ class BiasQuery:
 class BiasReader:
     """Checks policies of all namespaces: one of a namespace at a time, and two in a process."""
 
-    def __init__(self, db: Database, cipher: encryption.StepCipher = encryption.PLAIN) -> None:
+    def __init__(self, db: Database, cipher: data_keys.StepCipher = data_keys.PLAIN) -> None:
         self._db, self._cipher = db, cipher
         self._answers: TTLCache[tuple[str, str], BiasFigures] = TTLCache(MAX_REMEMBERED, FRESH_SECONDS)
         self._places = FairPlaces(AT_ONCE)

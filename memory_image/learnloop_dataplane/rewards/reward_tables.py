@@ -15,7 +15,7 @@ from cachetools import LRUCache
 from learnloop_api.kinds.reward_policy import Normalisation, RewardPolicySpec
 from learnloop_api.wire.reward import Reward, RewardRecord
 from learnloop_common.reward_rules import components, step_rewards
-from learnloop_dataplane import encryption, errors
+from learnloop_dataplane import data_keys, errors
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.evaluators.all_evaluators import EVALUATORS
 from learnloop_dataplane.postgres import database, experience_tables
@@ -159,7 +159,7 @@ async def statistics(connection: Any, namespace: str, agent: str, policy: Policy
 
 
 async def step_credits(
-    db: database.Database, namespace: str, trajectory_id: str, cipher: encryption.StepCipher = encryption.PLAIN
+    db: database.Database, namespace: str, trajectory_id: str, cipher: data_keys.StepCipher = data_keys.PLAIN
 ) -> dict[str, Any] | None:
     """The newest reward of an episode divided among its steps by the policy that gave it; None where there is none.
 
@@ -254,7 +254,7 @@ class Window:
 
 
 async def pages(
-    db: database.Database, cipher: encryption.StepCipher, namespace: str, window: Window, *, steps: bool
+    db: database.Database, cipher: data_keys.StepCipher, namespace: str, window: Window, *, steps: bool
 ) -> AsyncIterator[Sequence[Any]]:
     """Yields the episodes of a window page by page, with their steps where `steps` asks for them."""
     statement = _PAGE.format(log=LOG if steps else NO_LOG, scores=_SCORES)

@@ -18,7 +18,7 @@ import orjson
 from learnloop_api import names
 from learnloop_common.reward_rules import components, step_rewards
 from learnloop_dataplane.concurrency import background_loop
-from learnloop_dataplane.encryption import PLAIN, StepCipher
+from learnloop_dataplane.data_keys import PLAIN, StepCipher
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import Event, publish_pending
 from learnloop_dataplane.postgres.database import Database

@@ -9,7 +9,7 @@ from learnloop_api import names
 from learnloop_api.kinds.task import EnvironmentTask, Task, World as PlayedWorld
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec, TrainingTemplate
-from learnloop_operator.agents import agent_snapshot, model_to_serve, narrowing, triggers
+from learnloop_operator.agents import agent_snapshot, apply_training_request, model_to_serve, triggers
 from learnloop_operator.core import plan, pod_templates, workload_network
 
 SEEDS = 2**31
@@ -59,7 +59,7 @@ def training_job(snapshot: agent_snapshot.AgentSnapshot, number: int, trigger: t
     assert training is not None
     wish = snapshot.stats.training_wish if snapshot.stats else None
     if wish is not None and trigger.kind == "request":
-        training = narrowing.narrowed(training, wish).training
+        training = apply_training_request.narrowed(training, wish).training
     played = task.environment or task.external
     assert played is not None, "checked by the API server"
     conditions = {name: value for name, value in played.to_kube().items() if name in CONDITIONS}

@@ -7,7 +7,7 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus
 from learnloop_api.wire.training_request import TrainingOrder
-from learnloop_operator.agents import agent_children, agent_status, narrowing, problems, triggers
+from learnloop_operator.agents import agent_children, agent_status, apply_training_request, problems, triggers
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot, TrainingRun
 from learnloop_operator.agents.model_to_serve import forgettable, model_to_serve
 from learnloop_operator.core import allowed_pods, anomalies, plan, times
@@ -100,7 +100,7 @@ def _refusal(snapshot: AgentSnapshot, fire: triggers.Trigger | None) -> str:
     wish = snapshot.stats.training_wish if snapshot.stats else None
     if fire is None or fire.kind != "request" or wish is None or snapshot.spec.training is None:
         return ""
-    why = narrowing.narrowed(snapshot.spec.training, wish).sentence
+    why = apply_training_request.narrowed(snapshot.spec.training, wish).sentence
     return f"request {wish.request_id} is refused: {why}"[:1024] if why else ""
 
 

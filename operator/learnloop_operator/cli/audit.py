@@ -8,7 +8,7 @@ from typing import IO, Annotated, Any, Literal
 
 import typer
 
-from learnloop_operator.cli import data_plane, objects
+from learnloop_operator.cli import data_plane_access, objects
 
 PAGE = 1000
 VERIFY_SECONDS, ERASE_SECONDS = 120.0, 310.0
@@ -17,7 +17,7 @@ ERASED = "all episodes, steps, rewards, feedback, memories, recalls and events"
 
 def audit(
     cluster: objects.Cluster,
-    plane: data_plane.DataPlaneAccess,
+    plane: data_plane_access.DataPlaneAccess,
     what: Annotated[
         Literal["verify", "export", "erase"],
         typer.Argument(help="export writes NDJSON, erase a receipt"),
@@ -49,7 +49,7 @@ def audit(
     return _erase(plane, output, user, agent, yes)
 
 
-def _verify(plane: data_plane.DataPlaneAccess) -> str:
+def _verify(plane: data_plane_access.DataPlaneAccess) -> str:
     report: objects.Object = plane.ask("GET", "/api/v1/audit/verify", seconds=VERIFY_SECONDS)
     problem = report.get("problem")
     if problem:
@@ -67,7 +67,7 @@ def _verify(plane: data_plane.DataPlaneAccess) -> str:
     )
 
 
-def _export(plane: data_plane.DataPlaneAccess, output: str | None, only: dict[str, str], after: int) -> str:
+def _export(plane: data_plane_access.DataPlaneAccess, output: str | None, only: dict[str, str], after: int) -> str:
     count, following = 0, after
     with _sink(output) as sink:
         while following is not None:
@@ -80,7 +80,7 @@ def _export(plane: data_plane.DataPlaneAccess, output: str | None, only: dict[st
 
 
 def _erase(
-    plane: data_plane.DataPlaneAccess, output: str | None, user: str | None, agent: str | None, yes: bool
+    plane: data_plane_access.DataPlaneAccess, output: str | None, user: str | None, agent: str | None, yes: bool
 ) -> str:
     if (user is None) == (agent is None):
         raise objects.CommandError("name exactly one of --user and --agent: all cannot be erased in one go")

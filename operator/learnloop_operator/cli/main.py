@@ -19,6 +19,8 @@ from learnloop_operator.cli.objects import CommandError, UsageError
 
 PACKAGE = "learnloop_operator.cli"
 PROGRAM = "kubectl learnloop"
+ORDERS = "approve_pause_promote"
+READS = "trace_why_progress"
 
 
 class Verb(NamedTuple):
@@ -33,37 +35,37 @@ VERBS: Mapping[str, Verb] = {
         "console.server",
         "look at agents, runs and rollouts in a browser, and steer them, on loopback with your own rights",
     ),
-    "trace": Verb("inspection", "trace a served model to its training run, reward policy revision and experience"),
-    "why": Verb("inspection", "explain a rollout: verdict, evidence of each metric, decisions of people, log"),
+    "trace": Verb(READS, "trace a served model to its training run, reward policy revision and experience"),
+    "why": Verb(READS, "explain a rollout: verdict, evidence of each metric, decisions of people, log"),
     "train": Verb(
-        "steering",
+        ORDERS,
         "start a training run of an agent; --wait exits with 0 when it is validated, 1 when it was refused or failed",
     ),
     "engine": Verb("engine_check", "check that an image of yours keeps to the engine contract, by a short training"),
-    "rewards": Verb("inspection", "list an agent's newest rewards by component, and signs that the policy is gamed"),
+    "rewards": Verb(READS, "list an agent's newest rewards by component, and signs that the policy is gamed"),
     "progress": Verb(
-        "inspection",
+        READS,
         "show an agent's progress by week: success, time, turns, satisfaction, trainings and deployments",
     ),
     "audit": Verb("audit", "check the namespace's audit chain, export it, or erase a person or an agent for good"),
-    "approve": Verb("steering", "let a rollout continue that waits for approval"),
-    "reject": Verb("steering", "refuse the step that waits for approval: the canary is rolled back and blocked"),
-    "pause": Verb("steering", "hold a canary at its weight; the checks go on"),
-    "resume": Verb("steering", "let a canary continue that was put on hold"),
+    "approve": Verb(ORDERS, "let a rollout continue that waits for approval"),
+    "reject": Verb(ORDERS, "refuse the step that waits for approval: the canary is rolled back and blocked"),
+    "pause": Verb(ORDERS, "hold a canary at its weight; the checks go on"),
+    "resume": Verb(ORDERS, "let a canary continue that was put on hold"),
     "skip": Verb(
-        "steering",
+        ORDERS,
         "pass the current step of a canary without its evidence, or end the guard that a new model waits for",
     ),
     "promote": Verb(
-        "steering",
+        ORDERS,
         "promote a canary without the evidence of its remaining steps, or an experiment's winner that waits for it",
     ),
-    "restart": Verb("steering", "start a canary's rollout over at the first step, without its evidence"),
-    "retry": Verb("steering", "allow a revision again that was rolled back"),
-    "abort": Verb("steering", "roll back the canary, a model that is still guarded, or one arm of an experiment"),
-    "undo": Verb("steering", "roll back a promoted model: to the warm old arm, else to the last one on record"),
+    "restart": Verb(ORDERS, "start a canary's rollout over at the first step, without its evidence"),
+    "retry": Verb(ORDERS, "allow a revision again that was rolled back"),
+    "abort": Verb(ORDERS, "roll back the canary, a model that is still guarded, or one arm of an experiment"),
+    "undo": Verb(ORDERS, "roll back a promoted model: to the warm old arm, else to the last one on record"),
     "override": Verb(
-        "steering",
+        ORDERS,
         "replace the policy's answers: by a fixed answer or action, the fallback, or none; ends by itself",
     ),
 }
@@ -131,7 +133,7 @@ def run_verb(verb: Callable[..., str], access: Mapping[str, Any], plane: Mapping
 
         cluster = KubernetesCluster(access["kubeconfig"], access["context"], access["namespace"])
         if plane is not None:
-            from learnloop_operator.cli.data_plane import DataPlaneAccess, DataPlaneOptions
+            from learnloop_operator.cli.data_plane_access import DataPlaneAccess, DataPlaneOptions
 
             values["plane"] = DataPlaneAccess(cluster, DataPlaneOptions(**plane))
         answer = verb(cluster, **values)

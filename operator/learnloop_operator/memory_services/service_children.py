@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryLimit, MemoryServiceSpec, SecretKeyRef, Storage, Weaviate
-from learnloop_api.wire.memory import BUDGETS_KEY
+from learnloop_api.wire.memory_budget import BUDGETS_KEY
 from learnloop_operator.core.plan import KubeObject, child
 from learnloop_operator.core.pod_templates import (
     CERTIFICATE_DIRECTORY,

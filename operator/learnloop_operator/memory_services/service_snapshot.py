@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from learnloop_api import names
 from learnloop_api.kinds import learning_agent, memory_service
-from learnloop_api.wire.memory import AgentMemorySettings, budgets_config_map
+from learnloop_api.wire.memory_budget import AgentMemorySettings, budgets_config_map
 from learnloop_operator.core import allowed_pods, plan, workload_network
 
 

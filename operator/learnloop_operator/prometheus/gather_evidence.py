@@ -8,7 +8,7 @@ from dataclasses import replace
 from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_api.wire.deployment import RevisionOutcomes
-from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
+from learnloop_operator.data_plane_client import DataPlane, DataPlaneUnavailable
 from learnloop_operator.prometheus.client import (
     Prometheus,
     PrometheusBadAnswer,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from learnloop_operator.core import conditions, counted_transitions
 from learnloop_operator.core.plan import BaseSnapshot, KubeObject, Notice, ObjectRef, Plan, controller_uid
-from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
-from learnloop_operator.kube import cached_reads, errors, events, fenced_client
+from learnloop_operator.data_plane_client import DataPlane, DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.kube import cached_reads, errors, fenced_client, kubernetes_events
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
-from learnloop_operator.metrics import LoopMetrics
-from learnloop_operator.reconcile.background import Announcer
+from learnloop_operator.operator_metrics import LoopMetrics
+from learnloop_operator.reconcile.certificates_and_announcements import Announcer
 from learnloop_operator.rollout.reasons import REGISTRATION_FAILED
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Applier:
 
     kube: fenced_client.KubeClient
     data_plane: DataPlane
-    recorder: events.EventRecorder
+    recorder: kubernetes_events.EventRecorder
     reads: cached_reads.Reader | None = None
     """Finds children that the snapshot does not hold; None: always live."""
     announcer: Announcer | None = None

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from learnloop_operator.core.times import seconds_since
-from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.operator_metrics import OperatorMetrics
 from learnloop_operator.prometheus.pod_counters import Answers, CounterReader, PodUnreachable, Target
 from learnloop_operator.rollout.fast_lane import (
     UNREACHABLE,

@@ -11,7 +11,7 @@ from learnloop_api.kinds import learning_agent, memory_service, model_deployment
 from learnloop_api.kinds.training.training_status import TrainingJobStatus
 from learnloop_operator.agents import agent_children, agent_snapshot, decide_agent, model_to_serve
 from learnloop_operator.core import plan, pod_trouble
-from learnloop_operator.kube import events, kinds
+from learnloop_operator.kube import kinds, kubernetes_events
 from learnloop_operator.reconcile.work_queue import Services, answer, read_spec, read_status
 
 
@@ -96,7 +96,7 @@ class LearningAgentController:
         if not wanted or status.get("readyReplicas"):
             return ""
         labels = f"{names.LABEL_AGENT}={name},{names.LABEL_COMPONENT}={agent_children.ACTOR}"
-        pods = await events.with_events(
+        pods = await kubernetes_events.with_events(
             self._kube, namespace, await self._kube.list(kinds.POD, namespace, labels=labels), self._clock()
         )
         return pod_trouble.first_trouble(pods) or pod_trouble.creation_trouble(actors)

@@ -8,7 +8,7 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_operator.core import plan, pod_trouble
-from learnloop_operator.kube import events, kinds, object_cache
+from learnloop_operator.kube import kinds, kubernetes_events, object_cache
 from learnloop_operator.memory_services import decide_service, service_snapshot
 from learnloop_operator.reconcile.work_queue import Services, read_spec
 
@@ -71,14 +71,14 @@ class MemoryServiceController:
         """Message of the first pod that is not ready, or why it is missing."""
         kube = self._services.kube
         pods = await kube.list(kinds.POD, namespace, labels=f"{names.LABEL_MEMORY}={name}")
-        pods = await events.with_events(kube, namespace, pods, self._services.clock())
+        pods = await kubernetes_events.with_events(kube, namespace, pods, self._services.clock())
         text = next(filter(None, map(pod_trouble.complaint_of, pods)), None) or (
             pod_trouble.creation_trouble(server) if server else ""
         )
         if text or database is None or _has_pods(database):
             return text or None
         # A StatefulSet has no condition for what keeps it from making its pod.
-        return await events.failure_of(kube, namespace, database["metadata"]["uid"]) or None
+        return await kubernetes_events.failure_of(kube, namespace, database["metadata"]["uid"]) or None
 
 
 def _has_pods(stateful_set: object_cache.Object) -> bool:

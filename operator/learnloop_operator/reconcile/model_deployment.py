@@ -10,8 +10,8 @@ from learnloop_api import names
 from learnloop_api.kinds import learning_agent, model_deployment
 from learnloop_api.wire.routing import routing_config_map
 from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
-from learnloop_operator.kube import cached_reads, events, object_cache
+from learnloop_operator.data_plane_client import DataPlane, DataPlaneUnavailable
+from learnloop_operator.kube import cached_reads, kubernetes_events, object_cache
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -164,7 +164,7 @@ class ModelDeploymentController:
         )
         own = [item for item in deployments if _owned(item, body)]
         pods = await self._kube.list(POD, namespace, labels=ours) if any(map(_has_unready_pods, own)) else []
-        pods = await events.with_events(self._kube, namespace, pods, self._clock())
+        pods = await kubernetes_events.with_events(self._kube, namespace, pods, self._clock())
         routing = routing_table.read(table)
         by_gateway = spec.routing.mode == "gateway" or (routing.table is not None and routing.table.mode == "gateway")
         route = await self._kube.find(HTTP_ROUTE, namespace, name) if by_gateway else None
@@ -209,7 +209,7 @@ class ModelDeploymentController:
             self._kube.list(POD, snapshot.namespace, labels=ours),
         )
         own = [{"apiVersion": JOB.api_version, "kind": JOB.kind, **job} for job in jobs if _owned(job, snapshot.object)]
-        pods = await events.with_events(self._kube, snapshot.namespace, pods, self._clock())
+        pods = await kubernetes_events.with_events(self._kube, snapshot.namespace, pods, self._clock())
         problem = ""
         try:
             result = (await self._data.gate_reports(snapshot.namespace, snapshot.name)).reports

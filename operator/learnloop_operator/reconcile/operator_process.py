@@ -16,22 +16,21 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from learnloop_common import telemetry, termination_message
 from learnloop_common.tls import authorities, own_context
-from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.data_plane_client import DataPlane
 from learnloop_operator.kube import (
     cached_reads,
-    events,
     fenced_client,
     http_transport,
     kinds,
+    kubernetes_events,
     leader_lease,
     object_cache,
 )
-from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.operator_metrics import OperatorMetrics
 from learnloop_operator.prometheus import gather_evidence, pod_counters
 from learnloop_operator.prometheus.client import Prometheus
 from learnloop_operator.reconcile import (
     apply_plan,
-    background,
     fast_lane_reader,
     kopf_handlers,
     learning_agent,
@@ -40,6 +39,12 @@ from learnloop_operator.reconcile import (
     reward_policy,
     training_job,
     work_queue,
+)
+from learnloop_operator.reconcile.certificates_and_announcements import (
+    Announcer,
+    ArtifactUsageReporter,
+    TrustBundles,
+    show_expiry,
 )
 from learnloop_operator.settings import Settings
 
@@ -121,12 +126,12 @@ class Operator:
         self.kube = fenced_client.KubeClient(
             configuration, guard=self.leadership.guard, written=self.metrics.written, cache=cache
         )
-        self.trust = background.TrustBundles(self.kube, authorities(), time.monotonic) if settings.tls else None
+        self.trust = TrustBundles(self.kube, authorities(), time.monotonic) if settings.tls else None
         self.reads = cached_reads.CachedReads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
-        self.announcer = background.Announcer(self.data_plane)
+        self.announcer = Announcer(self.data_plane)
         self.tracer = _tracer(settings)
-        self.recorder = events.EventRecorder(self.kube, settings.pod_name)
+        self.recorder = kubernetes_events.EventRecorder(self.kube, settings.pod_name)
         self.prometheus = Prometheus(settings.prometheus_url)
         self.queries = Prometheus(settings.query_url) if settings.query_url else None
         self.pods = pod_counters.CounterReader()
@@ -173,7 +178,7 @@ class Operator:
             "fast lane": self.lane.run(self._mark_rollout, lambda: self.leadership.held),
             "events": self.recorder.run(),
             "announcer": self.announcer.run(),
-            "keeper": background.ArtifactUsageReporter(self.kube, self.data_plane, self._led_namespaces).run(),
+            "keeper": ArtifactUsageReporter(self.kube, self.data_plane, self._led_namespaces).run(),
             "stop": self.stopping.wait(),
         }
         tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in parts.items()]
@@ -247,7 +252,7 @@ class Operator:
     def _refresh(self) -> None:
         self.metrics.leader.set(1.0 if self.leadership.held else 0.0)
         if self.settings.tls:
-            background.show_expiry(self.metrics.certificate_expiry)
+            show_expiry(self.metrics.certificate_expiry)
 
     def _unready(self) -> str | None:
         return None if self.watching.is_set() else "the watches are not established yet"

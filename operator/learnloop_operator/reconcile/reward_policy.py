@@ -4,7 +4,7 @@ from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.kube.kinds import LEARNING_AGENT, REWARD_POLICY, ResourceKind
 from learnloop_operator.reconcile.work_queue import Services, answer, read_spec
-from learnloop_operator.rewards import (
+from learnloop_operator.reward_revisions import (
     DRY_RUN_EPISODES,
     RewardPolicySnapshot,
     content,

@@ -9,7 +9,7 @@ from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.core.plan import Call, KubeObject, Plan, controller_uid
-from learnloop_operator.kube import cached_reads, errors, events, kinds, object_cache
+from learnloop_operator.kube import cached_reads, errors, kinds, kubernetes_events, object_cache
 from learnloop_operator.reconcile.work_queue import Services, answer, read_spec
 from learnloop_operator.training import attempts, decide_run, gang_pods, ranks, run_snapshot, study_trials
 from learnloop_operator.training.backends import CONTAINERS, Backends, candidates, job_of_ranks
@@ -183,7 +183,7 @@ class TrainingJobController:
             self._agent(namespace, agent_name, skip=resting),
         )
         kube, now = self._services.kube, self._services.clock()
-        pods = await events.with_events(kube, namespace, pods, now)
+        pods = await kubernetes_events.with_events(kube, namespace, pods, now)
         incomplete = len(pods) <= spec.workers and not resting
         job = await self._backend_job(namespace, gang, incomplete)
         begins, uid = job is None and not resting, gang.object["metadata"]["uid"] if gang.object else ""
@@ -267,10 +267,10 @@ class TrainingJobController:
         if not incomplete or result.state != "active" or result.queued:
             return result
         kube, metadata = self._services.kube, gang.object["metadata"]
-        trouble = await events.failure_of(kube, namespace, metadata["uid"])
+        trouble = await kubernetes_events.failure_of(kube, namespace, metadata["uid"])
         if not trouble and gang.backend.replicated_job:
             maker = job_of_ranks(metadata["name"], gang.backend.replicated_job)
-            trouble = await events.failure_of_job(kube, namespace, maker, result.created)
+            trouble = await kubernetes_events.failure_of_job(kube, namespace, maker, result.created)
         return replace(result, trouble=trouble)
 
     async def _pods(self, namespace: str, name: str, *, skip: bool) -> list[object_cache.Object]:

@@ -16,11 +16,11 @@ from learnloop_common.cluster_clock import ClusterClock
 from learnloop_common.telemetry import about, tell
 from learnloop_operator.core.counted_transitions import of_object
 from learnloop_operator.core.plan import BaseSnapshot, Call, Plan
-from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.data_plane_client import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.kube import cached_reads, errors, leader_lease
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, ResourceKind
-from learnloop_operator.metrics import OperatorMetrics
-from learnloop_operator.reconcile import apply_plan, background, fast_lane_reader
+from learnloop_operator.operator_metrics import OperatorMetrics
+from learnloop_operator.reconcile import apply_plan, certificates_and_announcements, fast_lane_reader
 from learnloop_operator.rollout.evidence import EvidenceSource
 from learnloop_operator.settings import Settings
 
@@ -208,7 +208,7 @@ class Runtime:
         workers: int,
         resync_seconds: float,
         reads: cached_reads.CachedReads | None = None,
-        trust: background.TrustBundles | None = None,
+        trust: certificates_and_announcements.TrustBundles | None = None,
     ) -> None:
         self.controllers = {controller.kind.kind: controller for controller in controllers}
         self.queue = WorkQueue()

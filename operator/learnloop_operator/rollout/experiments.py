@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 
 from learnloop_api.kinds.rollouts.experiment import Experiment, ExperimentMetric
-from learnloop_operator.core import artifacts, times
+from learnloop_operator.core import artifacts_in_use, times
 from learnloop_operator.rollout import arm_pods, reasons
 from learnloop_operator.rollout.checks import error_budget, thresholds, unfinished_episodes
 from learnloop_operator.rollout.evidence import Missing, Verdict, untimely
@@ -74,7 +74,7 @@ def _problem(snapshot: Snapshot, state: State, stable: ArmState, player: Player)
     """Why the arm cannot take part, as the rest of its field's path; "" when it can."""
     if player.model.revision == stable.revision:
         return f": {player.name} is the model that stable serves, and stable is an arm: remove it"
-    if why := artifacts.foreign(player.model.uri, snapshot.namespace):
+    if why := artifacts_in_use.foreign(player.model.uri, snapshot.namespace):
         return f".uri: {why}"
     if block := state.in_the_way(player.model):
         why = why_blocked(block, player.model)

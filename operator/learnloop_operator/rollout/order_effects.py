@@ -7,7 +7,7 @@ from learnloop_api.kinds.rollouts.rollout_steps import Hand, Verb
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import experiments, reasons
 from learnloop_operator.rollout.judging import analysis, evidence_windows, release_gates
-from learnloop_operator.rollout.judging.shadow import judge_shadow
+from learnloop_operator.rollout.judging.shadow_step import judge_shadow
 from learnloop_operator.rollout.model.orders_and_overrides import (
     OrderAnnotation,
     Outcome,

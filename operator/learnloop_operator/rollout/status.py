@@ -8,7 +8,7 @@ from learnloop_api.kinds import base, model_deployment
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
 from learnloop_operator.rollout import arm_pods, reasons
-from learnloop_operator.rollout.judging import analysis, fast_lane_arms, release_gates, shadow
+from learnloop_operator.rollout.judging import analysis, fast_lane_arms, release_gates, shadow_step
 from learnloop_operator.rollout.model import experiment_state, orders_and_overrides, rollout_state
 from learnloop_operator.rollout.model.rollout_state import ArmState, EpisodeRate, NextState, State, save_evidence
 from learnloop_operator.rollout.model.snapshot import Snapshot
@@ -40,7 +40,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         ),
         blocked_revisions=list(state.blocks) or None,
         gates=state.gates,
-        shadow=shadow.figures(snapshot, state),
+        shadow=shadow_step.figures(snapshot, state),
         experiment=experiment_state.save_experiment(
             trial, experiment_state.current_experiment(snapshot.spec, trial) if trial else None
         ),
@@ -193,7 +193,7 @@ def _shadowing(snapshot: Snapshot, move: NextState, generation: int) -> list[dic
     """Condition of shadowing, where a step asks for it."""
     if not any(step.shadow for step in snapshot.spec.rollout.steps):
         return []
-    mirror = shadow.mirror_for(snapshot, move.state)
+    mirror = shadow_step.mirror_for(snapshot, move.state)
     if mirror is None:
         return [condition(reasons.SHADOWING, FALSE, "NotInShadow", "no canary is at a shadow step", generation)]
     text = f"the policy servers of stable copy {mirror.percent} % of its episodes to {mirror.revision}"

@@ -19,7 +19,7 @@ import yaml
 from learnloop_api.names import API_VERSION, GROUP
 from learnloop_operator.cli.cluster import KubernetesCluster
 from learnloop_operator.cli.console.server import open_console
-from learnloop_operator.cli.data_plane import DataPlaneAccess
+from learnloop_operator.cli.data_plane_access import DataPlaneAccess
 from testing.browsers.console_server import Browser
 from testing.proxies.tcp_line import TcpLine
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from learnloop_api import names
-from learnloop_api.wire.memory import BUDGETS_KEY
+from learnloop_api.wire.memory_budget import BUDGETS_KEY
 from learnloop_operator.kube.errors import KubeError
 from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY
 from learnloop_operator.reconcile.memory_service import MemoryServiceController

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.data_plane_client import DataPlane
 from learnloop_operator.kube.kinds import LEARNING_AGENT, REWARD_POLICY
 from testing.operators.api_access import MERGE
 from testing.operators.controller_passes import Operator

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.data_plane_client import DataPlane
 from learnloop_operator.kube.kinds import DEPLOYMENT, SECRET
 from learnloop_operator.reconcile.memory_service import MemoryServiceController
 from testing.operators.controller_passes import Operator

@@ -9,12 +9,12 @@ import httpx
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.data_plane_client import DataPlane
 from learnloop_operator.kube.errors import Invalid
-from learnloop_operator.kube.events import EventRecorder
 from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import TRAINING_JOB
-from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.kube.kubernetes_events import EventRecorder
+from learnloop_operator.operator_metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus
 from learnloop_operator.prometheus.gather_evidence import PrometheusEvidence
 from learnloop_operator.prometheus.pod_counters import CounterReader

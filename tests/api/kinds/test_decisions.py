@@ -12,7 +12,7 @@ from kubernetes import client, config
 
 from learnloop_api.names import ANNOTATION_AUTHOR, API_VERSION, VERBS, verb_annotation
 from learnloop_operator.cli.cluster import KubernetesCluster
-from learnloop_operator.cli.rollout_order import signed
+from learnloop_operator.cli.signed_order import signed
 from learnloop_operator.rollout.model.orders_and_overrides import read
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from learnloop_api.crd.columns import KINDS, LEARNING_AGENT, MODEL_DEPLOYMENT, Kind
 from learnloop_api.crd.definition import INT_OR_STRING, OPAQUE, definition, spec_schema, stale, status_schema, write
+from learnloop_api.crd.printer_columns import KINDS, LEARNING_AGENT, MODEL_DEPLOYMENT, Kind
 from learnloop_api.kinds.base import RULES, Resource
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_api.kinds.training_job import FROZEN, TrainingJobSpec

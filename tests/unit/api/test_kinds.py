@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
-from learnloop_api.crd.columns import KINDS, Kind
+from learnloop_api.crd.printer_columns import KINDS, Kind
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.reward_policy import RewardPolicySpec

@@ -12,8 +12,8 @@ from learnloop_dataplane.metrics import Metrics as DataPlaneMetrics
 from learnloop_dataplane.telemetry.agent_metrics import Recent
 from learnloop_operator.core.counted_transitions import Happening
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.metrics import OperatorMetrics
-from learnloop_serving.metrics import Metrics as ServingMetrics
+from learnloop_operator.operator_metrics import OperatorMetrics
+from learnloop_serving.server_metrics import Metrics as ServingMetrics
 from testing.metrics.queries import chosen, dashboards, expressions, rules, selectors
 
 Series = tuple[str, dict[str, str]]

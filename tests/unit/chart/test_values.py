@@ -9,7 +9,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from learnloop_dataplane.notifications.outbox import Webhook
+from learnloop_dataplane.notifications.webhook_outbox import Webhook
 from learnloop_operator.training.backends import ENDS, JOB_DISRUPTED as JOB_DISRUPTED, NODE
 
 from .conftest import CHART, ROOT, Rejected, Render

@@ -12,7 +12,7 @@ from learnloop_environments.conversations.tool_lookup import PRIVATE
 from learnloop_environments.make import make_world
 from learnloop_environments.randomness import Split
 from learnloop_gates.model_client import SuiteSettings
-from learnloop_gates.replay import replay
+from learnloop_gates.recorded_tasks import replay
 from learnloop_gates.suites import refusal
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "tiny-language-model"

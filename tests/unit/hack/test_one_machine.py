@@ -12,7 +12,7 @@ from learnloop_local.store import Refused, Store
 from learnloop_operator.kube import kinds
 from learnloop_operator.prometheus.client import Sample
 from learnloop_operator.prometheus.queries import Arms, arm_evidence, counters_query
-from learnloop_serving.metrics import Metrics
+from learnloop_serving.server_metrics import Metrics
 
 POD = {"metadata": {"namespace": "default", "name": "cart-aaaaaaaa-0123456789-abcde"}}
 ARMS = Arms("default", "cart", ["aaaaaaaa"])

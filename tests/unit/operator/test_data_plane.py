@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from learnloop_operator.core.plan import Call
-from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
+from learnloop_operator.data_plane_client import DataPlane, DataPlaneUnavailable
 from testing.servers.ports import held_port
 
 

@@ -15,8 +15,8 @@ from learnloop_sdk import (
     Throttled,
 )
 from learnloop_sdk.errors import FallbackOrdered
+from learnloop_serving.episode_ids import EpisodeIds, Seal
 from learnloop_serving.policy_loader import UniformPolicy
-from learnloop_serving.server_seal import EpisodeIds, Seal
 from testing.servers.policy_servers import CANARY, STABLE, LiveServer, table
 
 OBSERVATION = [0.1, 0.2, 0.3, 0.4]

@@ -4,7 +4,7 @@ from learnloop_common.key_rotation import KeyLines
 from learnloop_common.redaction.redactor import Redaction
 from learnloop_dataplane import privacy
 from learnloop_sdk.errors import LearnloopError
-from learnloop_sdk.trajectory import default_redactor
+from learnloop_sdk.trajectory_encoding import default_redactor
 
 
 def test_an_agent_makes_pseudonyms_by_the_key_that_is_in_use_as_the_data_plane_does(monkeypatch):

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 from learnloop_api.wire.base import LARGEST, MOST
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk.errors import Counters
-from learnloop_sdk.trajectory import encoded, redact_text, step
+from learnloop_sdk.trajectory_encoding import encoded, redact_text, step
 
 HEAD = {
     "trajectory_id": "t1",

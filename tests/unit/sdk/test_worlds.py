@@ -21,8 +21,8 @@ from learnloop_environments.wrappers import innermost
 from learnloop_sdk import Learnloop, LearnloopError
 from learnloop_sdk.environment_actor import Options, World, play
 from learnloop_serving.policy_loader import parse_uniform
+from learnloop_trainer.action_shield import Shield
 from learnloop_trainer.export import build
-from learnloop_trainer.safety import Shield
 from testing.servers.policy_servers import STABLE, LiveServer, table
 
 Make = Callable[..., Learnloop]

@@ -1,7 +1,7 @@
 """The counters of a policy server, for itself and for the other arms whose episodes it opens."""
 
 from learnloop_api import names
-from learnloop_serving.metrics import Metrics
+from learnloop_serving.server_metrics import Metrics
 
 
 def test_a_pod_that_lives_through_a_hundred_rollouts_still_counts_the_openings_of_the_latest() -> None:

@@ -13,9 +13,9 @@ from learnloop_api import names
 from learnloop_api.wire.base import Identifier
 from learnloop_common.cluster_clock import ClusterClock
 from learnloop_common.redaction.redactor import Redaction
-from learnloop_serving import server_seal as sealing
+from learnloop_serving import episode_ids as sealing
+from learnloop_serving.episode_ids import EpisodeIds, Seal, follow_key
 from learnloop_serving.episodes import LONGEST_SECONDS
-from learnloop_serving.server_seal import EpisodeIds, Seal, follow_key
 from testing.servers.policy_servers import CANARY, KEY, STABLE, LiveServer, table
 
 INPUTS = {"observation": [1.0, 0.0, 0.0, 0.0]}

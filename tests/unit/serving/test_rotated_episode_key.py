@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_serving.server_seal import EpisodeIds, Seal
+from learnloop_serving.episode_ids import EpisodeIds, Seal
 
 OLD, NEW = "o" * 40, "n" * 40
 

@@ -14,7 +14,7 @@ import pytest
 from learnloop_api import names
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_common.acting.onnx_policy import OnnxPolicy
-from learnloop_serving.server_seal import Seal
+from learnloop_serving.episode_ids import Seal
 from learnloop_serving.shadow import PURPOSE
 from testing.servers.policy_servers import CANARY, KEY, STABLE, LiveServer, linear_policy, table, write_policy
 from testing.waiting import until

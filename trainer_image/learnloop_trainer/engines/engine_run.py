@@ -36,7 +36,7 @@ from learnloop_trainer.recordings import ReadExperience
 from learnloop_trainer.saver_and_stopper import FLUSH_SECONDS, Run, newest
 from learnloop_trainer.store.run_store import MAX_ARTIFACT, MAX_CHECKPOINT, Arrays, pack, unpack
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run import agent_logs, artifact_and_proof, checkpoints, rank
+from learnloop_trainer.training_run import agent_logs, artifact_and_proof, loop_and_checkpoints, rank
 
 LOOK_SECONDS = 0.1
 MAX_HEARTBEAT, MAX_RESULT = 64 << 10, 4 << 20
@@ -125,7 +125,7 @@ class _Followed:
         if body is None:
             return None
         arrays, facts = unpack(body)
-        if facts.get("fingerprint") != checkpoints.fingerprint(self._order):
+        if facts.get("fingerprint") != loop_and_checkpoints.fingerprint(self._order):
             say("the checkpoint belongs to another specification, starting again")
             return None
         self._training.learner.step = int(facts["step"])
@@ -225,7 +225,7 @@ class _Followed:
         if handed is not None:
             files |= {"policy": handed.policy, "result": handed.result.model_dump_json().encode()}
         arrays: Arrays = {name: np.frombuffer(body, dtype=np.uint8) for name, body in files.items()}
-        facts = {"fingerprint": checkpoints.fingerprint(self._order), "step": str(step)}
+        facts = {"fingerprint": loop_and_checkpoints.fingerprint(self._order), "step": str(step)}
         facts["held_out"] = str(self._secret)
         self._run.saver.offer(pack(arrays, facts), step)
 

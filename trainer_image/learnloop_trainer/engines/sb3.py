@@ -18,7 +18,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 
 from learnloop_api.wire import engine as wire
-from learnloop_environments import make, own_code, randomness, spaces
+from learnloop_environments import make, randomness, spaces, user_environment
 from learnloop_environments.errors import ConfigError, TrainerError
 from learnloop_trainer.engines.engine_process import Exchange
 from learnloop_trainer.engines.sb3_export import exported, normalisations
@@ -206,7 +206,7 @@ def main() -> int:
     exchange = Exchange(Path(os.environ[wire.ENV_DIRECTORY]))
     order = exchange.read(wire.ORDER, wire.EngineOrder, 1 << 20)
     assert order is not None
-    own_code.use(os.environ)
+    user_environment.use(os.environ)
     torch.set_num_threads(1)
     try:
         train(order, exchange)

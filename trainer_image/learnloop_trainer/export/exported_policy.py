@@ -17,7 +17,7 @@ from learnloop_common.acting.policy import ALGORITHM, BEHAVIOUR, BOUNDS, Numbers
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_environments.spaces import MASKED, Bounds, Observations, VectorEnvironment
-from learnloop_trainer import algorithms, errors, recordings, safety, training_order
+from learnloop_trainer import action_shield, algorithms, errors, recordings, training_order
 from learnloop_trainer.algorithms import base as traits
 from learnloop_trainer.export.onnx_graph import Deviation, build
 from learnloop_trainer.neural import networks, observation_normalisation
@@ -304,7 +304,7 @@ Weights = Mapping[str, NDArray[np.float32]]
 
 
 def trained(
-    network: networks.Network, algorithm: str, bounds: Bounds | None = None, shield: safety.Shield | None = None
+    network: networks.Network, algorithm: str, bounds: Bounds | None = None, shield: action_shield.Shield | None = None
 ) -> Callable[[Observations], NDArray[np.float32]]:
     """The trained network as a function from observations [n, observations] to logits or, with bounds, actions."""
     traits = algorithms.traits_of(algorithm)
@@ -328,7 +328,7 @@ def graph(
     algorithm: str,
     facts: Mapping[str, str],
     bounds: Bounds | None,
-    shield: safety.Shield | None,
+    shield: action_shield.Shield | None,
     behaviour: Behaviour = GREEDY,
 ) -> bytes:
     """A policy with these weights as an ONNX graph with these facts in its metadata, how it acts among them."""
@@ -344,12 +344,12 @@ def graph(
     return build(arrays, head, activation, dict(facts) | properties, bounds, shield, traits.chooser, deviation)
 
 
-def shield_of(order: training_order.Order, environment: VectorEnvironment) -> safety.Shield | None:
+def shield_of(order: training_order.Order, environment: VectorEnvironment) -> action_shield.Shield | None:
     """The shield that the exported policy has in its graph."""
     if order.spec.safety is None:
         return None
     continuous = environment.bounds is not None
-    return safety.Shield(order.spec.safety, environment.observations, environment.actions, continuous=continuous)
+    return action_shield.Shield(order.spec.safety, environment.observations, environment.actions, continuous=continuous)
 
 
 def written(order: training_order.Order, environment: VectorEnvironment, weights: Weights) -> tuple[bytes, OnnxPolicy]:

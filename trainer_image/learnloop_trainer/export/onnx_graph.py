@@ -7,7 +7,7 @@ hybrid ones its first number is the greedy choice, and `logits` float32 [batch, 
 A policy that draws its numbers gives `mean` and `deviation` float32 [batch, numbers] too, before tanh and any bounds.
 Where observations were normalised in training, the graph normalises them.
 
-A shield obeys its constraints by itself: the steps of safety.py, node by node, compared with it in the tests and
+A shield obeys its constraints by itself: the steps of action_shield.py, node by node, compared with it in the tests and
 by the parity check of every run. What the network wanted goes out as `unshielded`, the logits or the action before it.
 
 Opset 17 and IR version 8 load on onnxruntime ≥ 1.12.
@@ -24,8 +24,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from learnloop_common.acting.policy import UNSHIELDED
 from learnloop_environments.spaces import MASKED, Bounds
+from learnloop_trainer.action_shield import SLACK, Limit, Shield
 from learnloop_trainer.neural.observation_normalisation import LIMIT, MEAN, SCALE
-from learnloop_trainer.safety import SLACK, Limit, Shield
 
 OPSET, IR_VERSION = 17, 8
 Constants = dict[str, NDArray[np.generic]]

@@ -20,7 +20,7 @@ import torch
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer import errors, training_order
-from learnloop_trainer.language import chat_template, sampler
+from learnloop_trainer.language import messages_to_tokens, sampler
 
 FIELD = "spec.data.languageModel"
 FIX = "name a folder with config.json, tokenizer.json and *.safetensors, as save_pretrained of transformers writes it"
@@ -73,7 +73,7 @@ class Base:
         template = getattr(self.tokeniser, "chat_template", None)
         if not isinstance(template, str):
             raise ConfigError(f"{FIELD}.base", str(self.folder), "has no chat template", FIX)
-        return chat_template.template_digest(template)
+        return messages_to_tokens.template_digest(template)
 
     @cached_property
     def stops(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from learnloop_api.wire import language, trajectory
 from learnloop_environments import errors, randomness
 from learnloop_environments.conversations.conversation_world import Message
 from learnloop_trainer import distributed, progress_reporter
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.network import Arrays, LanguageNetwork
 from learnloop_trainer.language.rows import ANY, Bounds, Episode, Pair, Row, Sampled, of_arrays, rows_of, to_arrays
 from learnloop_trainer.language.sampler import Draw, Limits, Rollouts, Sampler

@@ -17,7 +17,7 @@ from learnloop_environments.make import WORLDS
 from learnloop_environments.randomness import Purpose, Split, uniforms
 from learnloop_environments.watchdog import Watchdog
 from learnloop_trainer.language import network, prefix_cache
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.rows import Episode, Row, Sampled, make, rows_of
 
 LENGTHS, PROMPT = (12, 10, 5), 3

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 import learnloop_trainer
 from learnloop_api.wire.training import ExportedFormat, Parity, Proof, Validated
-from learnloop_environments import own_code
+from learnloop_environments import user_environment
 from learnloop_trainer.evaluation import difference, estimate
 from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import recipe_sha256
-from learnloop_trainer.training_run.checkpoints import Training
+from learnloop_trainer.training_run.loop_and_checkpoints import Training
 
 Returns = NDArray[np.float64]
 
@@ -96,6 +96,6 @@ def versions() -> dict[str, str]:
             made[package] = version(package)
         except PackageNotFoundError:  # Debian's packages bring no metadata
             made[package] = "unknown"
-    made["learnloop"] = own_code.digest(Path(learnloop_trainer.__file__).parent.rglob("*.py"))[:12]
-    code = own_code.fingerprint(os.environ)
+    made["learnloop"] = user_environment.digest(Path(learnloop_trainer.__file__).parent.rglob("*.py"))[:12]
+    code = user_environment.fingerprint(os.environ)
     return made if code is None else made | {"environment": code}

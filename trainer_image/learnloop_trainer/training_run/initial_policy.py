@@ -8,7 +8,7 @@ from learnloop_common.acting.policy import ALGORITHM
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer import algorithms, baseline_policy, export, progress_reporter, training_order
 from learnloop_trainer.algorithms.weight_transfer import warm
-from learnloop_trainer.export import language, other_formats
+from learnloop_trainer.export import language_model_files, other_formats
 from learnloop_trainer.language import base_model, lora
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.store import Store
@@ -98,8 +98,10 @@ def _take(network: LanguageNetwork, base: base_model.Base, store: Store, uri: st
     trained = baseline_policy.read_model(
         baseline_policy.fetch(uri, store, FIELD, MODEL_FIX, sha256), FIELD, uri, MODEL_FIX
     )
-    if trained.facts[language.BASE] != base.sha256:
-        raise ConfigError(FIELD, uri, f"was trained from base model {trained.facts[language.BASE]}", MODEL_FIX)
+    if trained.facts[language_model_files.BASE] != base.sha256:
+        raise ConfigError(
+            FIELD, uri, f"was trained from base model {trained.facts[language_model_files.BASE]}", MODEL_FIX
+        )
     if trained.adapter != (network.adapters is not None):
         raise ConfigError(FIELD, uri, "has whole weights, or an adapter, and the run learns the other one", MODEL_FIX)
     try:

@@ -14,7 +14,7 @@ from learnloop_environments.conversations.conversation_world import Conversation
 from learnloop_environments.make import world_digest
 from learnloop_trainer import baseline_policy, errors, progress_reporter
 from learnloop_trainer.evaluation import estimate, held_out_episodes
-from learnloop_trainer.export.language import BASE, TEMPLATE, exported, read
+from learnloop_trainer.export.language_model_files import BASE, TEMPLATE, exported, read
 from learnloop_trainer.language import base_model, lora, rows, sampler
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.saver_and_stopper import Run

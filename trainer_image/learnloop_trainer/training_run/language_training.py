@@ -20,7 +20,7 @@ from learnloop_trainer import baseline_policy, distributed, progress_reporter, r
 from learnloop_trainer.evaluation import held_out_episodes
 from learnloop_trainer.language import algorithms, base_model, lora, rows, sampler
 from learnloop_trainer.language.chat_experience import Both, Plan, Played, Preferred, Recorded, episodes_of, pairs_of
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork, Lessons, Setting
 from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.store.run_store import Arrays, Store, part, under

@@ -10,13 +10,13 @@ from learnloop_api.wire.training import Interval, OffPolicy, Parity, ReturnEstim
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_environments.spaces import ActionSpace, Bounds, Observations, VectorEnvironment
 from learnloop_trainer import (
+    action_shield,
     algorithms,
     baseline_policy as baseline,
     errors,
     export,
     progress_reporter,
     recordings,
-    safety,
     training_order,
 )
 from learnloop_trainer.evaluation import Policy, collect, difference, estimate, fitted_q, held_out_episodes, play, suite
@@ -250,9 +250,9 @@ def prove_policy(run: Run, training: policy_training.PolicyTraining) -> Exported
 
 def _interventions(environment: VectorEnvironment, order: training_order.Order, store: Store) -> dict[str, Any]:
     """Interventions of the shield in this rank's training, with its record made durable."""
-    if not isinstance(environment, safety.Shielded):
+    if not isinstance(environment, action_shield.Shielded):
         return {}
-    trail = safety.Trail(order.job).read()
+    trail = action_shield.Trail(order.job).read()
     taken, replaced = int(environment.executed.sum()), int(environment.interventions.sum())
     progress_reporter.say(f"the shield replaced {replaced} of {taken} actions in training")
     return {"actions": taken, "interventions": replaced, "audit_uri": store.put_artifact(trail) if trail else None}

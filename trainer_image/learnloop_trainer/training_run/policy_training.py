@@ -25,7 +25,7 @@ from learnloop_environments import (
     wrappers,
 )
 from learnloop_environments.interfaces.foreign_spaces import refuse_images
-from learnloop_trainer import baseline_policy, distributed, progress_reporter, recordings, safety, training_order
+from learnloop_trainer import action_shield, baseline_policy, distributed, progress_reporter, recordings, training_order
 from learnloop_trainer.algorithms import Learner, Occasion, learner, maml, traits_of
 from learnloop_trainer.algorithms.base import Traits, advise, registered
 from learnloop_trainer.evaluation.suite.dimensions import Milestones
@@ -116,7 +116,7 @@ def learner_figures(learner: Any, total_steps: int, losses: Mapping[str, float])
         figures["gradient_norm"] = float(norm)
     if hasattr(getattr(learner, "replay", None), "filled"):
         figures["replay_transitions"] = float(learner.replay.filled * len(learner.environment.members))
-    shield = wrappers.outermost(learner.environment, safety.Shielded)
+    shield = wrappers.outermost(learner.environment, action_shield.Shielded)
     if shield is not None:
         figures["invalid_actions"] = float(shield.interventions.sum())
     named = {("loss" if name == _TOTAL else name): value for name, value in losses.items()}
@@ -207,7 +207,9 @@ def training_world(
     """The run's training environments: under its conditions, counted, rewarded by `policy`, shaped and shielded."""
     spec, data = order.spec, order.spec.data
     if data.environment is None:
-        return safety.shielded(_unplayed(order, members), spec.safety, safety.Trail(order.job), exploring=True)
+        return action_shield.shielded(
+            _unplayed(order, members), spec.safety, action_shield.Trail(order.job), exploring=True
+        )
     randomise = tuple((item.parameter, item.low, item.high) for item in data.randomise)
     conditions = Conditions(data.level, randomise, data.credit or "team")
     environment = make(data.environment, randomness.Split.TRAINING, spec.seed, members, conditions)
@@ -223,7 +225,7 @@ def training_world(
         environment = wrappers.Shaped(
             environment, discount, potential=shaping.potential, bonus=shaping.coordination_bonus
         )
-    return safety.shielded(environment, spec.safety, safety.Trail(order.job), exploring=True)
+    return action_shield.shielded(environment, spec.safety, action_shield.Trail(order.job), exploring=True)
 
 
 def _unplayed(order: training_order.Order, members: range) -> VectorEnvironment:

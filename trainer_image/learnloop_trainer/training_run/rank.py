@@ -10,16 +10,16 @@ import torch
 
 from learnloop_api import names
 from learnloop_api.wire.training import Proof, Validated
-from learnloop_environments import errors, own_code
+from learnloop_environments import errors, user_environment
 from learnloop_trainer import distributed, progress_reporter, tracking, training_order
 from learnloop_trainer.errors import PeerLost, Terminated
 from learnloop_trainer.saver_and_stopper import FLUSH_SECONDS, Run, Saver, Stopper
 from learnloop_trainer.store import Store, choose, data_plane_store
 from learnloop_trainer.training_run import (
     artifact_and_proof,
-    checkpoints,
     language_proof,
     language_training,
+    loop_and_checkpoints,
     policy_proof,
     policy_training,
     reward_model_proof,
@@ -70,7 +70,7 @@ def run(order: training_order.Order, place: training_order.Place, threads: int, 
     """
     began = float(os.environ.setdefault(BEGAN, str(time.time())))
     store, stopper = choose(os.environ, order.job, order.agent, order.attempt), Stopper()
-    own_code.use(os.environ)
+    user_environment.use(os.environ)
     stopper.install()
     if adopted(order, place, store):
         progress_reporter.say("this run's proof is already durable: nothing to do")
@@ -139,24 +139,24 @@ def _trained(run: Run, begin_language: Begin) -> Callable[[], Proof]:
     round (agent_logs.py), and its checkpoints hold them."""
     algorithm = run.order.parameters.algorithm
     prover: Callable[[], artifact_and_proof.Exported]
-    training: checkpoints.Training
+    training: loop_and_checkpoints.Training
     if algorithm.language:
         run.reporter.alive("loading the base model")
-        training = model = checkpoints.Session(run, begin_language).train()
+        training = model = loop_and_checkpoints.Session(run, begin_language).train()
         prover = partial(
             reward_model_proof.prove_reward_model if algorithm.scores_answers else language_proof.prove_language,
             run,
             model,
         )
     else:
-        training = policy = checkpoints.Session(run, policy_training.begin).train()
+        training = policy = loop_and_checkpoints.Session(run, policy_training.begin).train()
         policy.environment.close()
         prover = partial(policy_proof.prove_policy, run, policy)
     validated = _validated(run.order, training)
     return lambda: artifact_and_proof.proven(run, training, validated, prover())
 
 
-def _validated(order: training_order.Order, training: checkpoints.Training) -> Validated | None:
+def _validated(order: training_order.Order, training: loop_and_checkpoints.Training) -> Validated | None:
     """Results of evaluation along training; the learner has the best weights then, where they are exported."""
     if training.validation is None:
         return None

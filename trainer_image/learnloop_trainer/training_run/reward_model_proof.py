@@ -23,7 +23,7 @@ from learnloop_common.acting.reward_model import CENTRE, CONTEXT, FRAMING, KIND,
 from learnloop_trainer import errors, progress_reporter
 from learnloop_trainer.language import lora, rows
 from learnloop_trainer.language.algorithms.sft_dpo_bradley_terry import BradleyTerry
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.training_run import artifact_and_proof, language_proof, language_training

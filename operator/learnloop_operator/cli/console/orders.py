@@ -8,7 +8,7 @@ from hmac import compare_digest
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
-from learnloop_operator.cli import data_plane, main
+from learnloop_operator.cli import data_plane_access, main
 from learnloop_operator.cli.objects import Cluster, CommandError, Object, status_of
 
 KEY_HEADER = "X-Learnloop-Key"
@@ -159,7 +159,7 @@ READS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
 class Records:
     """One namespace's experience, rewards, memories and audit chain."""
 
-    def __init__(self, plane: data_plane.DataPlaneAccess) -> None:
+    def __init__(self, plane: data_plane_access.DataPlaneAccess) -> None:
         self._plane = plane
         self._others: Mapping[str, Callable[[Arguments], Any]] = {
             "episode": self._episode,

@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
-from learnloop_operator.cli import data_plane, main
+from learnloop_operator.cli import data_plane_access, main
 from learnloop_operator.cli.console import change_log, orders
 from learnloop_operator.cli.objects import Cluster, CommandError
 
@@ -64,7 +64,7 @@ class Console:
     gate: orders.Gate
     log: change_log.ChangeLog
     within: Callable[[str], Cluster]
-    plane: Callable[[Cluster], data_plane.DataPlaneAccess]
+    plane: Callable[[Cluster], data_plane_access.DataPlaneAccess]
     scope: Mapping[str, Any]
     problems: Mapping[str, str]
     away: Callable[[], str] = str
@@ -267,7 +267,7 @@ class ConsoleServer:
 
 
 def open_console(
-    cluster: Cluster, plane: Callable[[Cluster], data_plane.DataPlaneAccess], namespaces: str = "", port: int = 0
+    cluster: Cluster, plane: Callable[[Cluster], data_plane_access.DataPlaneAccess], namespaces: str = "", port: int = 0
 ) -> tuple[ConsoleServer, Console, change_log.ClusterWatch]:
     """The server, its console and the watch; none of them is started.
 
@@ -301,7 +301,7 @@ def open_console(
 
 def console(
     cluster: Cluster,
-    plane: data_plane.DataPlaneAccess,
+    plane: data_plane_access.DataPlaneAccess,
     namespaces: Annotated[
         str, typer.Option(metavar="A,B", help="only these; left out, all that the caller may read")
     ] = "",

@@ -1,8 +1,8 @@
 """The error budget of a rollout: how often each check may roll back a healthy arm, as parts of analysis.alpha.
 
 Tests, bounds and ratios share one alpha. UNFINISHED of another is for episodes that do not end, FAST_LANE of it for the
-fast lane, and each step in shadow has one (judging/shadow.py). So without such a step it is 1.6 alpha in all. A pass
-needs every test, so each test may use the whole alpha for it (statistics/canary_against_stable.py).
+fast lane, and each step in shadow has one (judging/shadow_step.py). So without such a step it is 1.6 alpha in all. A
+pass needs every test, so each test may use the whole alpha for it (statistics/canary_against_stable.py).
 """
 
 import math

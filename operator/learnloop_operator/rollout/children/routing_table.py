@@ -9,7 +9,7 @@ from learnloop_api.names import GROUP, PORT_SERVING
 from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, Arm, Limits, RoutingTable, arm_name
 from learnloop_operator.core.plan import noted
 from learnloop_operator.rollout import arm_pods
-from learnloop_operator.rollout.judging import release_gates, shadow
+from learnloop_operator.rollout.judging import release_gates, shadow_step
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import LiveRoute, LiveRouting, Snapshot
 
@@ -24,7 +24,7 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
     """The table for `state`: the live one when it says the same, else a new one with the next generation."""
     live = snapshot.routing.table
     arms = with_shares(snapshot, state, drawn_arms(snapshot, state))
-    mirror = shadow.mirror_for(snapshot, state)
+    mirror = shadow_step.mirror_for(snapshot, state)
     mortal = mirror is not None or any(arm.role == "canary" and arm.weight for arm in arms)
     if snapshot.spec.routing.mode == "gateway":
         # The HTTPRoute draws. A table that repeated its weights would be written at every step; no server reads them.

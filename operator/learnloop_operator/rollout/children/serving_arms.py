@@ -9,7 +9,7 @@ from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable, arm_name, epis
 from learnloop_operator.core import pod_templates, pod_trouble, times
 from learnloop_operator.core.plan import KubeObject, child, controller_uid, standard_labels
 from learnloop_operator.rollout.children import language_pods, routing_table
-from learnloop_operator.rollout.judging.shadow import only_stable_answers
+from learnloop_operator.rollout.judging.shadow_step import only_stable_answers
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.rollout.model.snapshot import LiveArm, Model, Snapshot, Spoken, read_spoken, spoken_by
 

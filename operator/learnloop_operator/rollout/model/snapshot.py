@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from learnloop_api.kinds import base, language_model, learning_agent, model_deployment
 from learnloop_api.wire.routing import RoutingTable
-from learnloop_operator.core import allowed_pods, artifacts, plan
+from learnloop_operator.core import allowed_pods, artifacts_in_use, plan
 from learnloop_operator.rollout import fast_lane, gate_verdict
 from learnloop_operator.rollout.evidence import Evidence
 
@@ -269,7 +269,7 @@ def resolve(
 def _desired(
     spec: model_deployment.ModelDeploymentSpec, uri: str, sha256: str | None, field: str, namespace: str | None
 ) -> Desired:
-    if namespace is not None and (stray := artifacts.foreign(uri, namespace)):
+    if namespace is not None and (stray := artifacts_in_use.foreign(uri, namespace)):
         return Desired(problem=f"{field}.uri: {stray}", final=field == "spec.model")
     if sha256 is None and not uri.startswith(("uniform://", "base://")):
         missing = f"{field}.sha256: missing; every model but uniform:// needs the digest of its ONNX file"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from learnloop_api.kinds.rollouts import gates, rollout_steps
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout import arm_pods, evidence, reasons
-from learnloop_operator.rollout.judging import evidence_windows, fast_lane_arms, release_gates, shadow
+from learnloop_operator.rollout.judging import evidence_windows, fast_lane_arms, release_gates, shadow_step
 from learnloop_operator.rollout.judging.analysis import Judgement, judge_canary, observed
 from learnloop_operator.rollout.model.orders_and_overrides import noted, who
 from learnloop_operator.rollout.model.rollout_state import COMPLETE, ArmState, NextState, State, done, happened, wait
@@ -168,7 +168,7 @@ def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> N
         return roll_back(snapshot, state, canary, verdict.breach_reason, verdict.breach)
     wanted = snapshot.spec.rollout.steps[step]
     if state.hand:
-        failed = shadow.judge_shadow(snapshot, state, wanted.shadow).breach if wanted.shadow else ""
+        failed = shadow_step.judge_shadow(snapshot, state, wanted.shadow).breach if wanted.shadow else ""
         if failed:
             return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, failed)
         return under_order(snapshot, state, canary, state.hand)
@@ -201,7 +201,7 @@ def _in_shadow(
     bars: gates.ShadowCheck,
 ) -> NextState:
     """No episode is at stake, so nothing but the copies is judged."""
-    verdict = shadow.judge_shadow(snapshot, state, bars)
+    verdict = shadow_step.judge_shadow(snapshot, state, bars)
     if verdict.breach:
         return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, verdict.breach)
     if verdict.hold:

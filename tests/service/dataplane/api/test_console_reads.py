@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from learnloop_operator.cli.console.orders import Records
-from learnloop_operator.cli.data_plane import DataPlaneAccess
+from learnloop_operator.cli.data_plane_access import DataPlaneAccess
 from learnloop_operator.cli.objects import CommandError
 from testing.browsers.console_server import WrittenCluster
 from testing.browsers.example_loop import ExampleLoop

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from learnloop_api.wire.memory import MemoryBudget
+from learnloop_api.wire.memory_budget import MemoryBudget
 from learnloop_dataplane.lifecycle import forgetting
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode
 from learnloop_dataplane.memories.memory_store import NewMemory

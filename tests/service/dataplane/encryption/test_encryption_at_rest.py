@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_common.encryption import MAGIC
+from learnloop_common.sealed_bytes import MAGIC
 from learnloop_dataplane.errors import Damaged
 from learnloop_dataplane.registry.artifacts import artifact_key
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from learnloop_api.wire.memory import MemoryBudget
+from learnloop_api.wire.memory_budget import MemoryBudget
 
 from ..conftest import Api, eventually, running, settings, superuser
 from ..recall.test_recall import store

@@ -28,7 +28,7 @@ from learnloop_dataplane.lifecycle.distillation import (
     Episode,
     ModelDistiller,
 )
-from learnloop_dataplane.model_servers import ChatModel, ModelServer, chat_probe
+from learnloop_dataplane.openai_client import ChatModel, ModelServer, chat_probe
 
 from ..conftest import running, settings
 from ..recall.test_recall import ask

@@ -14,7 +14,7 @@ from os import getpid
 from pathlib import Path
 
 from learnloop_api import events, names
-from learnloop_dataplane.notifications import outbox, reports
+from learnloop_dataplane.notifications import daily_reports, webhook_outbox
 from testing.servers.data_plane_process import Product
 from testing.servers.recording_server import DataPlane as Recorder
 
@@ -32,7 +32,7 @@ def webhook(directory: Path, recorder: Recorder, **more) -> dict:
 
 
 async def test_a_message_is_signed_and_tried_again_until_it_is_delivered(migrated, tmp_path, monkeypatch):
-    monkeypatch.setattr(outbox, "FIRST_PAUSE", 0.2)
+    monkeypatch.setattr(webhook_outbox, "FIRST_PAUSE", 0.2)
     recorder = Recorder()
     recorder.answers["/ops"] = (503, b"busy")
     values = webhook(tmp_path, recorder, events=["model.rolled_back"])
@@ -130,7 +130,7 @@ async def test_nothing_that_a_sentence_holds_keeps_others_from_being_asked_or_to
 
 async def test_a_report_is_sent_once_whichever_process_writes_it(migrated, tmp_path, monkeypatch):
     moment = [datetime(2000, 1, 1, tzinfo=UTC)]
-    monkeypatch.setattr(reports, "due", lambda now, hour: moment[0])
+    monkeypatch.setattr(daily_reports, "due", lambda now, hour: moment[0])
     recorder = Recorder()
     values = webhook(tmp_path, recorder, events=["report.daily"])
     dsn = migrated(f"report_{getpid()}")

@@ -7,9 +7,9 @@ from os import getpid
 import pytest
 
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.notifications import outbox
-from learnloop_dataplane.notifications.outbox import NotDelivered, Notifications, Webhook
-from learnloop_dataplane.notifications.reports import Approvals
+from learnloop_dataplane.notifications import webhook_outbox
+from learnloop_dataplane.notifications.daily_reports import Approvals
+from learnloop_dataplane.notifications.webhook_outbox import NotDelivered, Notifications, Webhook
 
 from ..conftest import running, settings
 
@@ -50,7 +50,7 @@ async def put(made: Notifications, db, identity: str, event: str = "model.deploy
 
 
 async def test_a_message_that_cannot_be_told_keeps_no_other_one_back_and_says_why(migrated, tmp_path, monkeypatch):
-    monkeypatch.setattr(outbox, "FIRST_PAUSE", HOUR / 2)
+    monkeypatch.setattr(webhook_outbox, "FIRST_PAUSE", HOUR / 2)
 
     def does(event: dict) -> None:
         if event["id"] == "bad":

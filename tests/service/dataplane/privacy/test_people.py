@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nats as nats_client
 
-from learnloop_sdk.trajectory import redact_text, redact_trajectory
+from learnloop_sdk.trajectory_encoding import redact_text, redact_trajectory
 
 from ..conftest import START_SECONDS, Api, Nats, eventually, running, settings, superuser, trajectory
 

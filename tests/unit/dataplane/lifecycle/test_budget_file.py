@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, AgentMemorySettings
+from learnloop_api.wire.memory_budget import BUDGETS_ROOM, AgentBudgets, AgentMemorySettings
 from learnloop_dataplane.lifecycle.forgetting import BudgetFile
 from learnloop_dataplane.metrics import Metrics
 

@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from learnloop_api.wire.memory import MemoryBudget
+from learnloop_api.wire.memory_budget import MemoryBudget
 
 BUDGET = st.builds(MemoryBudget, memories=st.none() | st.integers(0, 12), bytes=st.none() | st.integers(1, 3000))
 

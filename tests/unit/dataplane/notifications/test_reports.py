@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from learnloop_dataplane.notifications import outbox
-from learnloop_dataplane.notifications.reports import MOST_EACH, due, report
+from learnloop_dataplane.notifications import webhook_outbox
+from learnloop_dataplane.notifications.daily_reports import MOST_EACH, due, report
 
 UNTIL = datetime(2026, 3, 2, 7, tzinfo=UTC)
 STATUS, DEPLOYED = "agent.rl.training.status.v1.ns.walker-7", "agent.rl.model.deployed.v1.ns.walker"
@@ -39,7 +39,7 @@ def test_a_report_counts_and_lists_runs_models_and_open_approvals() -> None:
     assert text["text"] == f"ns, 2026-03-01 to 2026-03-02: {counts}"
     listed = [text[part] for part in ("proven", "failed", "deployed", "rolled_back", "waiting")]
     assert listed == [[BETTER], [FAILED], [], [TAKEN], [waits]]
-    assert outbox.sentence("report.daily", text) == text["text"]
+    assert webhook_outbox.sentence("report.daily", text) == text["text"]
 
 
 def test_a_period_without_events_has_no_report_and_a_full_one_is_cut_and_counted() -> None:

@@ -7,7 +7,7 @@ import pytest
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common.redaction.redactor import Redaction, safe_measurements, safe_origin
 from learnloop_dataplane.experience.trajectories import redacted
-from learnloop_sdk.trajectory import redact_text, redact_trajectory
+from learnloop_sdk.trajectory_encoding import redact_text, redact_trajectory
 
 MAIL = "anna@example.org"
 BODY = {

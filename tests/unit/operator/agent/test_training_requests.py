@@ -9,8 +9,8 @@ from learnloop_api import names
 from learnloop_api.kinds.learning_agent import Training
 from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot
+from learnloop_operator.agents.apply_training_request import narrowed
 from learnloop_operator.agents.decide_agent import decide
-from learnloop_operator.agents.narrowing import narrowed
 
 TEMPLATE = {
     "algorithm": "dqn",

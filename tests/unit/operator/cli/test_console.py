@@ -12,7 +12,7 @@ from learnloop_operator.cli.cluster import KubernetesCluster
 from learnloop_operator.cli.console import change_log as cluster_watch
 from learnloop_operator.cli.console.change_log import ChangeLog
 from learnloop_operator.cli.console.server import MOST_BODY, PAGES, Console, open_console
-from learnloop_operator.cli.data_plane import DataPlaneAccess
+from learnloop_operator.cli.data_plane_access import DataPlaneAccess
 from learnloop_operator.cli.objects import NoAnswerError, NotAllowedError, VersionGoneError
 from testing.browsers.console_server import Browser, WrittenCluster, served
 

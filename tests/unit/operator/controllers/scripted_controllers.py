@@ -7,7 +7,7 @@ from typing import Any
 
 from learnloop_operator.core.plan import BaseSnapshot, Call, Plan
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, TRAINING_JOB
-from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.operator_metrics import OperatorMetrics
 from learnloop_operator.reconcile.work_queue import ObjectKey, Runtime
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

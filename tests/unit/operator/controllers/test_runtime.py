@@ -10,12 +10,12 @@ import pytest
 
 from learnloop_common.telemetry import set_up
 from learnloop_operator.core.plan import BaseSnapshot, Call, Plan
-from learnloop_operator.data_plane import DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.data_plane_client import DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads
 from learnloop_operator.kube.errors import Forbidden, NotLeading, NotOurs, Unavailable
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, TRAINING_JOB
 from learnloop_operator.kube.object_cache import ObjectCache
-from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.operator_metrics import OperatorMetrics
 from learnloop_operator.reconcile.apply_plan import blamed, readable
 from learnloop_operator.reconcile.work_queue import ObjectKey, Runtime
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from learnloop_operator.core.pod_trouble import complaint_of, creation_trouble, trouble
-from learnloop_operator.kube.events import failure_of, failure_of_job, with_events
 from learnloop_operator.kube.fenced_client import KubeClient
+from learnloop_operator.kube.kubernetes_events import failure_of, failure_of_job, with_events
 from learnloop_operator.training.backends import CONTAINERS
 from learnloop_operator.training.gang_pods import rank_of
 from testing.training.training_builders import condition, heartbeat, job, plan, rank, run, situation

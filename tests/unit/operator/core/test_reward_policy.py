@@ -9,13 +9,14 @@ from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures, DryRunFigures, RewardSignals
+from learnloop_operator import reward_revisions
 from learnloop_operator.core.plan import Plan, revision
-from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.data_plane_client import DataPlane
 from learnloop_operator.kube.errors import InvalidSpec
 from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.reconcile.reward_policy import RewardPolicyController
 from learnloop_operator.reconcile.work_queue import Services, read_spec
-from learnloop_operator.rewards import REPEAT_SECONDS, RETRY_SECONDS, RewardPolicySnapshot, content_revision, decide
+from learnloop_operator.reward_revisions import RewardPolicySnapshot, content_revision, decide
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -45,14 +46,14 @@ def test_new_content_is_published_under_its_hash() -> None:
 def test_published_content_is_not_published_again_until_it_is_time() -> None:
     first = decide(situation())
     assert decide(situation(status=dict(first.status))).calls == ()
-    late = decide(situation(status=dict(first.status), now=NOW + timedelta(seconds=REPEAT_SECONDS)))
+    late = decide(situation(status=dict(first.status), now=NOW + timedelta(seconds=reward_revisions.REPEAT_SECONDS)))
     assert len(late.calls) == 1
     assert late.status == first.status, "repeating changes nothing in the status"
 
 
 def test_what_the_data_plane_can_only_tell_of_a_published_revision_is_asked_for_soon() -> None:
     first = decide(situation())
-    assert first.requeue_after == RETRY_SECONDS, "it knew no such revision before"
+    assert first.requeue_after == reward_revisions.RETRY_SECONDS, "it knew no such revision before"
     assert decide(situation(status=dict(first.status))).requeue_after is None
 
 

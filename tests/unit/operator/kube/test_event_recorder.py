@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 from learnloop_operator.core.plan import Notice
-from learnloop_operator.kube import events
+from learnloop_operator.kube import kubernetes_events
 from learnloop_operator.kube.errors import KubeError
-from learnloop_operator.kube.events import EventRecorder
+from learnloop_operator.kube.kubernetes_events import EventRecorder
 
 
 class Kube:
@@ -45,9 +45,9 @@ async def test_at_the_end_what_waits_is_sent_with_the_time_it_was_noted() -> Non
 
 async def test_more_than_a_thousand_waiting_are_not_kept() -> None:
     kube = Kube()
-    recorder, task = flooded(kube, events.PENDING + 50)
+    recorder, task = flooded(kube, kubernetes_events.PENDING + 50)
     await recorder.drain(30)
-    assert len(kube.created) == events.PENDING
+    assert len(kube.created) == kubernetes_events.PENDING
     task.cancel()
 
 
@@ -67,7 +67,7 @@ async def test_a_repeated_event_is_sent_once_and_failures_fail_nothing() -> None
     task = asyncio.create_task(recorder.run())
     await recorder.drain(2)
     assert len(sent) == 2, "the one that was refused is sent again"
-    clock[0] = events.REPEAT_SECONDS
+    clock[0] = kubernetes_events.REPEAT_SECONDS
     recorder.note(about, Notice("Normal", "Held", "no data"))
     await recorder.drain(2)
     task.cancel()

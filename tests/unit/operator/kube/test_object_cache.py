@@ -9,8 +9,8 @@ from learnloop_api import names
 from learnloop_operator.core.plan import BaseSnapshot, ObjectRef, Plan, parse_time
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads
 from learnloop_operator.kube.errors import Conflict, Forbidden, NotFound, NotOurs
-from learnloop_operator.kube.events import EventRecorder
 from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, SECRET
+from learnloop_operator.kube.kubernetes_events import EventRecorder
 from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.reconcile.apply_plan import Applier
 from learnloop_operator.reconcile.training_job import TrainingJobController

@@ -2,7 +2,7 @@
 
 import json
 
-from learnloop_api.wire.memory import BUDGETS_KEY, AgentMemorySettings
+from learnloop_api.wire.memory_budget import BUDGETS_KEY, AgentMemorySettings
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.memory_services.decide_service import decide
 from learnloop_operator.memory_services.service_snapshot import budgets_json, budgets_of

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from learnloop_operator.core.counted_transitions import Happening, happenings
 from learnloop_operator.core.plan import BaseSnapshot, Notice, Plan
-from learnloop_operator.metrics import LoopMetrics
+from learnloop_operator.operator_metrics import LoopMetrics
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 RUNNING = {"startedAt": "2026-01-31T11:59:00Z", "phase": "Training"}

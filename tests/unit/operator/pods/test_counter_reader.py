@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.core.plan import rfc3339
-from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.operator_metrics import OperatorMetrics
 from learnloop_operator.prometheus import pod_counters as counter_reader
 from learnloop_operator.prometheus.pod_counters import (
     MAX_ANSWER,
@@ -28,7 +28,7 @@ from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.work_queue import utc_now
 from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, Questions, looked, of_analysis
 from learnloop_operator.rollout.judging.fast_lane_arms import WatchedArm
-from learnloop_serving.metrics import Metrics as ServerMetrics
+from learnloop_serving.server_metrics import Metrics as ServerMetrics
 
 MD, REVISION, OTHER = "cart", "bbbbbbbb", "aaaaaaaa"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -28,7 +28,7 @@ from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.evidence import ArmEvidence, EvidenceRequest, Missing, Verdict, Window
 from learnloop_operator.rollout.metrics.metric_types import type_of
 from learnloop_operator.statistics.e_values import Counts
-from learnloop_serving.metrics import Metrics as ServerMetrics
+from learnloop_serving.server_metrics import Metrics as ServerMetrics
 from testing.servers.ports import held_port
 from testing.simulation.simultaneous_evidence import at_the_same_time
 

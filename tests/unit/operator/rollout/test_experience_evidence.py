@@ -1,7 +1,7 @@
 """Rewards and opinions next to Prometheus' counts: asked once for each window, and missing for a reason."""
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.data_plane_client import DataPlane
 from learnloop_operator.prometheus.gather_evidence import WithExperience
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, EvidenceRequest, Window

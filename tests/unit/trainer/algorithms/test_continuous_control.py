@@ -10,7 +10,7 @@ import torch
 
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import Bounds, make
-from learnloop_environments.classics import Pendulum
+from learnloop_environments.cartpole_and_pendulum import Pendulum
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion, sac

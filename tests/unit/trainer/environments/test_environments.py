@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from learnloop_environments import make
-from learnloop_environments.classics import CartPole
+from learnloop_environments.cartpole_and_pendulum import CartPole
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split, episode_seeds
 

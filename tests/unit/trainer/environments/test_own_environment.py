@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_environments import code_digest, own_code
+from learnloop_environments import code_digest, user_environment
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import fingerprint
+from learnloop_trainer.training_run.loop_and_checkpoints import fingerprint
 from learnloop_trainer.training_run.rank import run
 
 CODE = """
@@ -63,7 +63,7 @@ def test_a_run_learns_an_environment_without_a_vector_entry_point_and_says_which
     assert proof.baseline.mean < 6
     version = proof.versions["environment"]
     (directory / "own_worlds.py").write_text(CODE + "# changed")
-    assert own_code.fingerprint({"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(directory)}) != version
+    assert user_environment.fingerprint({"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(directory)}) != version
 
 
 def test_code_that_cannot_be_imported_ends_the_run_for_good_with_the_reason(directory, make_order):
@@ -75,16 +75,16 @@ def test_code_that_cannot_be_imported_ends_the_run_for_good_with_the_reason(dire
 
 
 def test_no_file_of_the_directory_takes_the_place_of_another_module(directory: Path) -> None:
-    own_code.use({"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(directory)})
+    user_environment.use({"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(directory)})
     assert sys.path[-1] == str(directory)
-    assert own_code.fingerprint({}) is None
+    assert user_environment.fingerprint({}) is None
 
 
 def test_a_checkpoint_of_other_environment_code_is_not_taken_up(directory, make_order, monkeypatch):
     """Weights of a world that has changed would be finished, and proven, in another one."""
     data = {"environment": "own_worlds:Guess", "environmentConfigMap": {"name": "worlds"}}
     order = make_order("ppo", steps=2000, hyperparameters=SMALL, data=data)
-    own_code.use(os.environ)
+    user_environment.use(os.environ)
     before = fingerprint(order)
     assert fingerprint(order) == before
     changed = directory.parent / "changed"
@@ -96,7 +96,7 @@ def test_a_checkpoint_of_other_environment_code_is_not_taken_up(directory, make_
 
 
 def test_every_environment_says_which_code_it_is() -> None:
-    names = ["CartPole-v1", "motion:Navigation", "Acrobot-v1", "learnloop_environments.classics:CartPole"]
+    names = ["CartPole-v1", "motion:Navigation", "Acrobot-v1", "learnloop_environments.cartpole_and_pendulum:CartPole"]
     digests = [code_digest(name) for name in names]
     assert digests[0] == digests[3]
     assert len(set(digests)) == 3

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from learnloop_environments.conversations.tool_lookup import ToolLookup
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 from testing.language.tiny_model import model, tokeniser
 
 torch.set_num_threads(1)

@@ -17,7 +17,7 @@ from learnloop_trainer.distributed import Alone, Group
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.algorithms import ALGORITHMS
 from learnloop_trainer.language.chat_experience import Plan, Played, demonstrated, episodes_of, in_batches, pairs_of
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork, Setting
 from learnloop_trainer.language.rows import Bounds, Episode
 from learnloop_trainer.language.sampler import Limits, Rollouts

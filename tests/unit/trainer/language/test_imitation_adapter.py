@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_gateway.fetch_weights import as_gguf
-from learnloop_trainer.export.language import put_into, read
+from learnloop_trainer.export.language_model_files import put_into, read
 from learnloop_trainer.language.base_model import Base, folder_digest
 
 

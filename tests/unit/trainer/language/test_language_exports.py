@@ -11,7 +11,7 @@ import torch
 from learnloop_common.acting.gguf_adapter import gguf_adapter
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.baseline_policy import loaded
-from learnloop_trainer.export.language import BASE, CONFIG, Trained, exported, put_into, read
+from learnloop_trainer.export.language_model_files import BASE, CONFIG, Trained, exported, put_into, read
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.base_model import Base, folder_digest
 from learnloop_trainer.language.network import LanguageNetwork

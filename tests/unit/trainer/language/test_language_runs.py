@@ -20,14 +20,14 @@ from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.engines import engine_run, trl_training
 from learnloop_trainer.engines.trl_training import TrlTraining
-from learnloop_trainer.export.language import ADAPTER, BASE, KIND, read
+from learnloop_trainer.export.language_model_files import ADAPTER, BASE, KIND, read
 from learnloop_trainer.language.algorithms import ALGORITHMS
 from learnloop_trainer.language.base_model import folder_digest
 from learnloop_trainer.language.rows import make as make_batch
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place, read_order
-from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.language_training import begin_language
+from learnloop_trainer.training_run.loop_and_checkpoints import restore, save
 from learnloop_trainer.training_run.rank import run
 from testing.language.recorded_turns import preferences, recorded_turn, turns
 from testing.language.tiny_model import model

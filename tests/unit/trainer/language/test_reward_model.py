@@ -15,7 +15,7 @@ from learnloop_trainer.distributed import Alone
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.algorithms.sft_dpo_bradley_terry import BradleyTerry, divided
 from learnloop_trainer.language.chat_experience import Preferred, written
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.network import LanguageNetwork, Setting
 from learnloop_trainer.language.rows import Episode, Pair, Row, make
 from learnloop_trainer.training_run.language_training import network_of

@@ -9,7 +9,7 @@ import pytest
 from learnloop_environments.conversations.conversation_world import Message, ToolCall
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.language.chat_template import Chat
+from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.rows import Episode, Sampled, of_arrays, rows_of, to_arrays
 
 FIRST = Sampled([1, 2, 3], [4, 5], [-0.1, -0.2])

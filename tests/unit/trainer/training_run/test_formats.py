@@ -10,13 +10,13 @@ import torch
 
 from learnloop_api.kinds.training.environment_conditions import Safety
 from learnloop_environments.spaces import Bounds
+from learnloop_trainer.action_shield import Shield
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.export import OnnxPolicy, TorchPolicy, build, check, torchscript
 from learnloop_trainer.export.other_formats import TorchGraph
 from learnloop_trainer.neural.networks import dense
 from learnloop_trainer.neural.observation_normalisation import Normaliser
-from learnloop_trainer.safety import Shield
 from learnloop_trainer.training_run.policy_proof import verify
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32) * np.float32(3)

@@ -17,7 +17,7 @@ from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.saver_and_stopper import Run, Saver, Stopper
 from learnloop_trainer.store.run_store import DirectoryStore, pack, unpack
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import Session, restore, save
+from learnloop_trainer.training_run.loop_and_checkpoints import Session, restore, save
 from learnloop_trainer.training_run.policy_training import begin
 from testing.training.interrupted_runs import advance, goes_on_exactly
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from learnloop_api.kinds.training import algorithms, evaluation
 from learnloop_environments import Conditions, VectorEnvironment, make, randomness, wrappers
 from learnloop_environments.spaces import Observations, Step
-from learnloop_trainer import distributed, safety, training_order
+from learnloop_trainer import action_shield, distributed, training_order
 from learnloop_trainer.algorithms import Occasion, base, learner, traits_of, weight_transfer
 from learnloop_trainer.evaluation.held_out_episodes import Policy, held_out, nominal, play
 
@@ -208,7 +208,7 @@ def _student(order: training_order.Order) -> algorithms.Parameters:
 def _world(stage: Stage, count: int, conditions: Conditions, disturb: Disturb | None) -> VectorEnvironment:
     spec = stage.order.spec
     world = make(stage.order.environment, randomness.Split.TRAINING, spec.seed, range(count), conditions)
-    return safety.shielded(world if disturb is None else disturb(world), spec.safety)
+    return action_shield.shielded(world if disturb is None else disturb(world), spec.safety)
 
 
 def _warm(stage: Stage, parameters: algorithms.Parameters, world: VectorEnvironment, weights: Weights) -> Any:

@@ -24,7 +24,7 @@ from learnloop_gates.cases import (
 )
 from learnloop_gates.model_client import SuiteSettings, Unanswered, answered, client_of
 
-_DIGEST = digest_of("replay.py", "suites.json")
+_DIGEST = digest_of("recorded_tasks.py", "suites.json")
 FACTS = ("expected", "contains", "pattern", "call")
 COST_TOKENS = 512
 """An answer of so many tokens costs 1; shorter ones in proportion."""

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
-from learnloop_common.encryption import (
+from learnloop_common.sealed_bytes import (
     CHUNK_BYTES,
     HEADER_BYTES,
     KEY_BYTES,

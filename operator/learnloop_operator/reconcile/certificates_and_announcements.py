@@ -11,8 +11,8 @@ from cryptography.x509 import load_pem_x509_certificate
 from prometheus_client import Gauge
 
 from learnloop_api import names
-from learnloop_operator.core import artifacts, plan
-from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.core import artifacts_in_use, plan
+from learnloop_operator.data_plane_client import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.kube import errors, fenced_client, kinds
 
 log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class ArtifactUsageReporter:
             await self._kube.list(kind, namespace)
             for kind in (kinds.MODEL_DEPLOYMENT, kinds.LEARNING_AGENT, kinds.REWARD_POLICY, kinds.TRAINING_JOB)
         ]
-        await self._data_plane.call(namespace, artifacts.in_use([*models, *agents, *policies], jobs))
+        await self._data_plane.call(namespace, artifacts_in_use.in_use([*models, *agents, *policies], jobs))
 
 
 def show_expiry(gauge: Gauge) -> None:

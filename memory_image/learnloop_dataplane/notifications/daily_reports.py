@@ -12,7 +12,7 @@ import orjson
 from learnloop_api import names
 from learnloop_api.wire.deployment import AwaitedApproval
 from learnloop_dataplane.audit.chain import note_once
-from learnloop_dataplane.notifications.outbox import Notifications
+from learnloop_dataplane.notifications.webhook_outbox import Notifications
 from learnloop_dataplane.postgres.database import Database
 
 EVENT = "report.daily"

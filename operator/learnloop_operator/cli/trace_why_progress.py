@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from learnloop_operator.cli.data_plane import DataPlaneAccess
+from learnloop_operator.cli.data_plane_access import DataPlaneAccess
 from learnloop_operator.cli.objects import Cluster, Object, condition, number, rows, status_of, table
 
 EVENTS = 20

@@ -20,7 +20,7 @@ from learnloop_operator.cli.objects import (
     condition,
     status_of,
 )
-from learnloop_operator.cli.rollout_order import look, signed
+from learnloop_operator.cli.signed_order import look, signed
 from learnloop_operator.core.plan import LONGEST_NOTE
 from learnloop_operator.rollout.model.orders_and_overrides import LONGEST, NONE
 

@@ -14,7 +14,7 @@ from learnloop_common.tls import scheme, with_scheme
 from learnloop_sdk import errors, http_client, outbox, policy_client
 from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
 from learnloop_sdk.memory import MemoryClient, People
-from learnloop_sdk.trajectory import default_redactor, encoded
+from learnloop_sdk.trajectory_encoding import default_redactor, encoded
 
 log = logging.getLogger(__name__)
 ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
 from learnloop_api.wire.reward import RewardSignals
 from learnloop_common.reward_rules.components import LIMIT, Episode, evaluate, needs_log, outcome_readers
-from learnloop_dataplane import encryption, errors
+from learnloop_dataplane import data_keys, errors
 from learnloop_dataplane.postgres.database import STEPS_OF, Database
 from learnloop_dataplane.rewards.reward_tables import Policies, Window, pages, read_episode
 
@@ -307,7 +307,7 @@ WHERE a.namespace = $1 AND a.registered_at IS NOT NULL AND ($2::text[] IS NULL O
 class DryRun:
     """Compares policies over the episodes that PostgreSQL still has; one at a time in a process."""
 
-    def __init__(self, db: Database, cipher: encryption.StepCipher = encryption.PLAIN) -> None:
+    def __init__(self, db: Database, cipher: data_keys.StepCipher = data_keys.PLAIN) -> None:
         self._cipher = cipher
         self._db = db
         self._lock = asyncio.Lock()
