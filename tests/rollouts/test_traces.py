@@ -37,7 +37,6 @@ class Traced(Cluster):
     def traces(self) -> list[list[ReadableSpan]]:
         result = defaultdict[int, list[ReadableSpan]](list)
         for span in self.exporter.get_finished_spans():
-            assert span.context
             result[span.context.trace_id].append(span)
         return list(result.values())
 
@@ -89,7 +88,6 @@ def test_each_rollout_has_one_root_and_no_orphans(story: Callable[[Cluster], Non
     results = []
     for trace in cluster.traces():
         (root,) = [span for span in trace if span.parent is None]
-        assert root.context
         assert {span.parent.span_id for span in trace if span.parent} <= {root.context.span_id}
         results.append((root.attributes or {})["cicd.pipeline.result"])
     assert results == ENDS[story]

@@ -79,7 +79,6 @@ class Searcher:
     async def look(self, name: str, passes: int = 1) -> dict:
         for _ in range(passes):
             snapshot = await self.controller.gather(self.namespace, name)
-            assert snapshot is not None
             await self.applier.apply(TRAINING_JOB, snapshot, self.controller.decide(snapshot))
         status = (await self.kube.get(TRAINING_JOB, self.namespace, name))["status"]
         return status

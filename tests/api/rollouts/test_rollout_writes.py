@@ -105,5 +105,4 @@ async def test_what_people_say_is_obeyed_once_and_kept_with_their_name(operator:
     assert (status["stable"]["revision"], status["phase"]) == (second, "Guarding")
     assert (await command(operator, api_server, "undo"))["outcome"] == "obeyed"
     table = read(await operator.kube.get(CONFIG_MAP, operator.namespace, "md-routing")).table
-    assert table is not None
     assert [(arm.revision, arm.weight) for arm in table.arms] == [(first, 100)]

@@ -23,8 +23,6 @@ AGENT = Path(__file__).resolve().parents[3] / "examples" / "external-agent" / "a
 @pytest.fixture(scope="module")
 def agent() -> ModuleType:
     specification = importlib.util.spec_from_file_location("external_agent", AGENT)
-    assert specification
-    assert specification.loader
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module

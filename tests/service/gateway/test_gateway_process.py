@@ -117,7 +117,6 @@ def test_openais_client_talks_to_both_arms_streams_calls_tools_and_keeps_its_con
         headers = {"x-learnloop-episode": first.headers["x-learnloop-episode"]}
         answered.add(first.headers["x-learnloop-revision"])
         message = first.parse().choices[0].message
-        assert message.tool_calls
         call = message.tool_calls[0]
         assert json.loads(call.function.arguments) == {"key": "k1"}
         messages += [message, {"role": "tool", "tool_call_id": call.id, "content": "4"}]

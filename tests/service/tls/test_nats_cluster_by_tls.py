@@ -37,7 +37,6 @@ def server(directory: Path, name: str, ports: tuple[int, int, int], files: Folde
         + cluster_block(files, ports[2], routes)
     )
     binary = shutil.which("nats-server")
-    assert binary
     process = subprocess.Popen([binary, "--config", str(config)], stderr=subprocess.DEVNULL)
     try:
         wait_for(ports[0])

@@ -26,7 +26,6 @@ def test_what_is_missing_is_added_and_what_is_there_never_changes(data: dict[str
 
 def test_passwords_are_long_different_and_need_no_escaping() -> None:
     patch = completion({"metadata": {"resourceVersion": "1"}})
-    assert patch is not None
     made = {name: base64.b64decode(value).decode() for name, value in patch["data"].items()}
     assert len(set(made.values())) == len(KEYS)
     assert len(seed_from(made.pop("nats-issuer-key"))) == 32, "a key the data plane can sign with"

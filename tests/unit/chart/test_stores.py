@@ -261,7 +261,6 @@ def test_a_week_of_rollouts_can_be_replayed_and_fits_the_volume(render: Render) 
     release = render()
     options, volume = prometheus(release)
     days = re.fullmatch(r"(\d+)d", options["storage.tsdb.retention.time"])
-    assert days
     assert int(days[1]) >= 8
     claim = release.one("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"])
     assert claim["spec"]["resources"]["requests"]["storage"] == "8Gi"

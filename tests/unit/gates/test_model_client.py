@@ -33,7 +33,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         server = self.server
-        assert isinstance(server, Modern)
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         server.requests.append(body)
         problem = next((REFUSALS[name] for name in REFUSALS if name in body), None)

@@ -177,7 +177,6 @@ class Process:
         self._process = subprocess.Popen([sys.executable, "-m", "learnloop_dataplane"], env=self._environment)
 
     def kill(self) -> None:
-        assert self._process
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 

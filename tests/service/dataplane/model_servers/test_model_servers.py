@@ -200,7 +200,6 @@ async def test_a_model_says_what_episodes_have_in_common_beside_what_is_counted(
         assert (fact.memory_type, how.memory_type) == ("semantic", "procedural")
         assert how.content["text"] == "refund: Call pay first."
         assert {fact.origin, how.origin}.isdisjoint({memory.origin for memory in counted})
-        assert fact.provenance
         assert fact.provenance["people"] == [f"user:{i}" for i in range(6)], "an erasure of any of them takes it along"
         [(path, key, body)] = served.requests
         assert (path, key, body["model"], body["temperature"]) == ("/v1/chat/completions", "Bearer key", "small", 0)

@@ -192,7 +192,6 @@ async def test_one_tenants_slow_evaluations_hold_up_no_other_tenant(dsn, tmp_pat
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1#wise"
     async with running(**settings(dsn, tmp_path, judge=url)) as api:
-        assert api.plane.experience._judge
         api.plane.experience._judge._seconds = 20.0
         await _use(api, "slow", judged)
         for number in range(30):

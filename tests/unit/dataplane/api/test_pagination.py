@@ -22,6 +22,5 @@ def test_a_mark_comes_back_as_it_was_given_and_has_the_documented_form(time: dat
 @given(st.from_regex(FORM, fullmatch=True))
 def test_whatever_has_the_documented_form_is_a_mark(mark: str) -> None:
     start = begins_after(mark.removesuffix("\n"))
-    assert start is not None
     assert len(start) == 4
     assert not any("\x00" in str(part) for part in start)

@@ -172,7 +172,6 @@ async def test_code_is_linted_and_never_run(tmp_path) -> None:
     trap = tmp_path / "ran"
     dirty = f"import os, sys\nopen({str(trap)!r}, 'w')\nx = None == sys\n"
     result = await scored(dirty, type="linter", linter={"tolerance": 2.0})
-    assert result.value is not None
     assert 0.0 <= result.value < 1.0
     assert not trap.exists()
     assert (await scored("def (", type="linter")).value == 0.0
@@ -212,7 +211,6 @@ async def test_one_statement_over_many_lines_is_one() -> None:
 async def test_no_comment_keeps_imports_from_being_looked_at() -> None:
     dirty = "import sys\nimport os\n"
     plain = await scored(dirty, type="linter", linter={"tolerance": 4.0, "select": ["I"]})
-    assert plain.value is not None
     assert plain.value < 1.0
     for comment in ("# isort: skip_file", "#isort:off", "# ruff: isort: skip_file"):
         excused = await scored(f"{comment}\n{dirty}", type="linter", linter={"tolerance": 4.0, "select": ["I"]})

@@ -161,7 +161,6 @@ def test_a_run_rests_after_the_last_one_unless_a_person_asks() -> None:
     before = {"trainings": 1, "lastTraining": {"name": "la-1", "trigger": "episodes", "at": stamp(NOW), "rewarded": 0}}
     plan = decide(situation(500, before=before, jobs=(ended,)))
     assert created(plan) == []
-    assert plan.requeue_after is not None
     assert plan.requeue_after <= 50
     snapshot = situation(500, before=before, jobs=(ended,), annotations={names.ANNOTATION_TRAIN: "7"})
     plan = decide(snapshot)
@@ -243,7 +242,6 @@ def test_a_group_is_declared_with_the_registration_and_a_memory_service_is_told_
     assert [call.body["memory_group"] for call in joined.calls if call.body] == ["support"]
     assert decide(situation(5, before=joined.status, spec=grouped)).calls == ()
     [left] = decide(situation(5, before=joined.status)).calls
-    assert left.body
     assert "memory_group" not in left.body
     elsewhere = spec(memory={"group": "support", "serviceRef": {"name": "mem"}})
     assert decide(situation(5, before=first.status, spec=elsewhere, memory=MemoryHome(True, "http://mem"))).calls == ()

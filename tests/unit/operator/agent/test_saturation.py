@@ -35,7 +35,6 @@ class Loop:
         """Seconds."""
         waited = 0.0
         while not created(plan := self.look(**more)):
-            assert plan.requeue_after is not None
             wait = re.search("begins in ([0-9]+) s", why(plan))
             pause = max(plan.requeue_after, float(wait[1]) - 1 if wait else 0.0)
             self.now, waited = self.now + timedelta(seconds=pause), waited + pause

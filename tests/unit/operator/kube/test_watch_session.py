@@ -39,12 +39,10 @@ class Api:
         return response
 
     async def watch(self) -> list[bytes]:
-        assert self.session is not None
         async with self.session.get(self.url, params=WATCH) as response:
             return [chunk async for chunk in response.content.iter_chunked(1024 * 1024)]
 
     async def list(self) -> object:
-        assert self.session is not None
         async with self.session.get(self.url) as response:
             return await response.json(content_type=None)
 

@@ -160,8 +160,6 @@ def test_a_server_elsewhere_gets_the_key_and_the_adapter_by_its_folder() -> None
 
 def test_another_server_is_another_revision_and_an_arm_keeps_what_it_was_made_with() -> None:
     one, two = speaking(), speaking(language={"server": {"arguments": ["--seed=1"]}})
-    assert one.desired.model
-    assert two.desired.model
     assert one.desired.model.revision != two.desired.model.revision
     made = manifest(one, "Deployment")
     live = arms([made], [])

@@ -140,7 +140,6 @@ def test_a_checkpoint_with_another_agents_log_is_not_gone_on_from(make_order, tm
     log(tmp_path, WORLD[algorithm], 2)
     order, store = of_agent(make_order, algorithm), DirectoryStore(tmp_path, "small-1")
     body = save(advance(begin(order, Alone(), CPU, store), 1), order, Alone())
-    assert body is not None
     data = order.spec.data.model_copy(update={"learning_agent_ref": LocalRef(name="another")})
     other = order.model_copy(update={"spec": order.spec.model_copy(update={"data": data})})
     with pytest.raises(ValueError, match="belongs to another specification"):

@@ -140,7 +140,6 @@ def test_a_parcel_handed_over_elsewhere_is_lost_and_at_the_right_place_it_pays()
     world = make("motion:Courier", Split.TRAINING, 0, range(2))
     world.reset()
     state = world.state()
-    assert state is not None
     state["body.place"][:], state["body.goal"][:] = [[0, 0], [0, 0]], [[0.1, 0], [0.9, 0]]
     world.restore(state)
     step = world.step(np.float32([[2, 0], [2, 0]]))

@@ -138,10 +138,8 @@ def test_a_run_climbs_says_so_and_is_measured_at_the_level_it_was_to_reach(make_
 def test_the_level_is_part_of_the_checkpoint(make_order: Callable[..., Order]) -> None:
     order = easy_order(make_order)
     first, second = begin(order, Alone(), CPU), begin(order, Alone(), CPU)
-    assert second.curriculum is not None
     first.curriculum.note(100, 100)
     body = save(first, order, Alone())
-    assert body is not None
     assert restore(second, order, Alone(), body).endswith("level intermediate")
     assert innermost(second.environment).level == second.curriculum.level == 1
 
@@ -168,7 +166,6 @@ def test_after_a_termination_nothing_of_the_potential_is_left() -> None:
     world = innermost(shaped)
     world.body["place"][:] = world.body["goal"] - 0.5
     state = shaped.state()
-    assert state is not None
     before = world.potential(shaped.restore(state))
     step = shaped.step(np.array([[1.0, 1.0]]))
     assert step.terminated.all()

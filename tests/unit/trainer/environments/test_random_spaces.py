@@ -147,7 +147,6 @@ def test_whatever_the_space_holds_is_observed_as_gymnasium_flattens_it(space: Sp
 )
 def test_every_whole_number_of_an_integer_box_has_an_equal_part(space: Box) -> None:
     decoder = ActionDecoder("x", space)
-    assert decoder.actions.bounds is not None
     evenly = np.linspace(-1, 1, 7001, dtype=np.float32)[:, None]
     done = [int(decoder.decode(action)[0]) for action in decoder.actions.bounds.scale(evenly)]
     values, counts = np.unique(done, return_counts=True)

@@ -264,7 +264,6 @@ def test_what_proves_is_never_learned_from_and_outlives_a_crash(tmp_path: Path) 
     assert note.steps == 600 - len(proof.reward)
     assert 60 < proof.last.sum() < 120
     body = save(first, order(), Alone())
-    assert body is not None
     bandit(tmp_path / "trajectories" / "la.jsonl", episodes=10, steps=2)  # what is logged later changes nothing
     again = begin(order(), Alone(), CPU, store)
     restore(again, order(), Alone(), body)

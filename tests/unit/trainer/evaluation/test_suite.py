@@ -192,7 +192,6 @@ def test_the_overall_score_shares_out_the_weight_of_what_was_not_measured(make_o
 def test_milestones_are_kept_at_each_fifth_and_survive_a_restart(make_order: Orders) -> None:
     training = begin(make_order(steps=1000, evaluation={"suite": {}}), Alone(), CPU)
     milestones, network = training.milestones, training.learner.network
-    assert milestones is not None
     for step in range(0, 1200, 64):
         milestones.note(step, step + 64, network)
     assert list(milestones.snapshots) == [256, 448, 640, 832, 1024]

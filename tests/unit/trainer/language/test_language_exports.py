@@ -113,11 +113,9 @@ def test_a_file_of_another_kind_is_refused(tiny, words) -> None:
 @pytest.mark.parametrize("architecture", ["LlamaForCausalLM", "Qwen2ForCausalLM"])
 def test_the_gguf_adapter_has_llama_cpps_names_and_its_order_of_rows(architecture, tiny, tmp_path):
     network = adapted(tiny)
-    assert network.adapters is not None
     arrays = lora.arrays(network.adapters)
     config = {"architectures": [architecture], "num_hidden_layers": 2, "num_attention_heads": 4}
     body = gguf_adapter(arrays, config, 8.0)
-    assert body is not None
     (tmp_path / "a.gguf").write_bytes(body)
     reader = gguf.GGUFReader(tmp_path / "a.gguf")
     assert reader.fields["general.type"].contents() == "adapter"
@@ -140,7 +138,6 @@ def test_the_gguf_adapter_has_llama_cpps_names_and_its_order_of_rows(architectur
 
 def test_an_architecture_that_is_not_known_has_no_gguf(tiny) -> None:
     network = adapted(tiny)
-    assert network.adapters is not None
     assert gguf_adapter(lora.arrays(network.adapters), {"architectures": ["Strange"]}, 8.0) is None
 
 

@@ -208,7 +208,6 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(algorithm, ordered, words, t
     for _ in range(2):
         first.learner.iterate()
     body = save(first, order, group)
-    assert body is not None
     again = begin_language(order, group, CPU, store)
     assert restore(again, order, group, body) == f"resuming at step {first.learner.step}"
     for _ in range(2):

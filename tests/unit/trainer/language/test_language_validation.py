@@ -84,7 +84,6 @@ def test_a_run_that_was_stopped_knows_its_best_weights_again(ordered: Callable[.
     first.learner.iterate()
     first.validation.note(first.learner.step, 8, silent)
     body = save(first, order, group)
-    assert body is not None
     again = begin_language(order, group, CPU, store)
     restore(again, order, group, body)
     again.validation.begin(again.learner.step, silent)

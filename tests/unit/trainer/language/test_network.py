@@ -113,7 +113,6 @@ def test_the_gradient_is_that_of_cross_entropy_over_the_whole_sequence(tiny) -> 
 
 def test_an_adapter_comes_back_from_its_file_and_a_foreign_one_is_refused(tiny) -> None:
     network = adapted(tiny)
-    assert network.adapters is not None
     saved = lora.arrays(network.adapters)
     assert "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" in saved
     before = network.digest()
@@ -166,7 +165,6 @@ def test_a_conversation_is_sampled_the_same_alone_and_among_others(tiny) -> None
     together = Sampler(tiny)(prompts, lambda place: uniforms(Purpose.ACTION, 0, place, numbers), LIMITS)
     for at, prompt in enumerate(prompts):
         alone = Sampler(tiny)([prompt], lambda place, at=at: uniforms(Purpose.ACTION, 0, place, at), LIMITS)[0]
-        assert together[at] is not None
         assert alone.sampled_ids == together[at].sampled_ids
 
 
@@ -179,7 +177,6 @@ def test_a_turn_ends_at_a_stop_at_the_limit_and_at_the_context(tiny) -> None:
     assert (len(limited.sampled_ids), limited.complete) == (4, False)
     short = Sampler(tiny)([[5] * 10, [5] * 8], lambda place: np.zeros(2), Limits(1.0, (), 24, 10))
     assert short[0] is None
-    assert short[1] is not None
     assert len(short[1].sampled_ids) == 2
 
 

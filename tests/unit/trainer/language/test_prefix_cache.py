@@ -53,7 +53,6 @@ def talk(model, turns: int, *, uncached: bool) -> list[list[Sampled]]:
             LIMITS,
         )
         for at, one in zip(list(open_), drawn, strict=True):
-            assert one is not None
             rounds[at].append(one)
             if not one.complete or (at + turn) % 5 == 4:  # some conversations end before others
                 open_.remove(at)
@@ -92,7 +91,6 @@ def test_a_history_that_was_changed_is_read_anew(tiny) -> None:
     every = Limits(1.0, set(range(tiny.config.vocab_size)), 4, 400)
     speak = Sampler(tiny)
     first = draw(speak, [[*SYSTEM, 40], [*SYSTEM, 41]], 0, every)
-    assert first[1] is not None
     changed = [[9, *SYSTEM, 40, 5], [*first[1].prompt_ids, *first[1].sampled_ids, 6]]
     draws = draw(speak, changed, 1, every)
     wanted = draw(Sampler(tiny), changed, 1, every)
@@ -114,7 +112,6 @@ def test_a_cache_that_grows_holds_what_the_librarys_own_holds(tiny) -> None:
     from transformers import DynamicCache
 
     ours, library = growing_cache(tiny.config), DynamicCache(config=tiny.config)
-    assert ours is not None
     generator = torch.Generator().manual_seed(1)
     for step, count in enumerate([5, *[1] * (2 * SPARE), 3]):
         for layer in range(len(library.layers)):

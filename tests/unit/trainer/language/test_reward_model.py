@@ -130,7 +130,6 @@ def test_loss_and_gradients_are_those_of_a_float64_reference(tiny, chat: Chat) -
     pairs = planted(chat, 60, 6)
     result = learner(tiny, pairs, score_decay=0.01, tokens_per_batch=200)
     head = result.network.value_head
-    assert head is not None
     with torch.no_grad():
         head.weight.copy_(torch.randn(head.weight.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
     twin, twin_head = copy.deepcopy(tiny).double(), copy.deepcopy(head).double()
@@ -161,7 +160,6 @@ def test_loss_and_gradients_are_those_of_a_float64_reference(tiny, chat: Chat) -
 
 def test_the_score_is_read_where_the_answer_ends(tiny) -> None:
     network = LanguageNetwork(tiny, value_head=True)
-    assert network.value_head is not None
     with torch.no_grad():
         network.value_head.weight.fill_(0.1)
     ids = np.arange(5, 13)

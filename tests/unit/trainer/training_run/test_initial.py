@@ -178,7 +178,6 @@ def test_an_interrupted_run_remembers_what_it_began_with(make_order: Orders, tmp
     served = make_order("ppo", initialPolicy={"serving": True, "required": False})
     first = begin(served.model_copy(update={"baseline_uri": uri, "baseline_sha256": sha256}), Alone(), CPU, store)
     body = save(first, served, Alone())
-    assert body is not None
     second = begin(served, Alone(), CPU, store)
     assert second.begun_from == "random weights: no learned policy serves yet"
     restore(second, served, Alone(), body)

@@ -42,7 +42,6 @@ def test_with_another_number_of_ranks_each_takes_its_own_environments(make_order
     order = make_order(algorithm)
     whole = advance(begin(order, Alone(), CPU), 3)
     body = save(whole, order, Alone())
-    assert body is not None
     halves = [begin(order, Half(rank), CPU) for rank in range(2)]
     notes = [restore(half, order, Half(rank), body) for rank, half in enumerate(halves)]
     assert all("it was saved by 1 ranks, 2 continue" in note for note in notes)
@@ -53,7 +52,6 @@ def test_with_another_number_of_ranks_each_takes_its_own_environments(make_order
 def test_a_checkpoint_of_another_specification_is_left_aside(make_order, tmp_path, capsys):
     store, other = DirectoryStore(tmp_path, "small-1"), make_order(seed=1)
     body = save(advance(begin(other, Alone(), CPU), 1), other, Alone())
-    assert body is not None
     store.put_checkpoint(body, 64)
     order = make_order()
     run = Run(order, Alone(), CPU, store, Reporter(order, Place(), store), Saver(store), Stopper(), 0.0)
@@ -65,7 +63,6 @@ def test_another_policy_may_serve_when_the_next_attempt_begins(make_order: Calla
     order = make_order()
     trained = advance(begin(order, Alone(), CPU), 3)
     body = save(trained, order, Alone())
-    assert body is not None
     update = {"attempt": 1, "baseline_uri": "learnloop://ns/" + "b" * 64, "baseline_sha256": "b" * 64}
     later = Order.model_validate(order.model_dump() | update)
     restore(again := begin(later, Alone(), CPU), later, Alone(), body)

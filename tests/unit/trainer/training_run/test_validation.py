@@ -56,13 +56,10 @@ def test_a_run_that_goes_on_validates_as_the_undisturbed_one(make_order: Make) -
     rounds(calm, 10)
     rounds(killed, 5)
     body = save(killed, order, Alone())
-    assert body is not None
     again = begin(order, Alone(), CPU)
     restore(again, order, Alone(), body)
     rounds(again, 5)
     saved, wanted = (save(one, order, Alone()) for one in (again, calm))
-    assert saved is not None
-    assert wanted is not None
     ours, expected = (part(unpack(one)[0], "validation") for one in (saved, wanted))
     assert ours.keys() == expected.keys()
     assert "best/policy.0.weight" in ours
