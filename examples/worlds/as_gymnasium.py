@@ -17,7 +17,7 @@ from grids import DeepSea, Exploration, KeyDoor
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import Conditions, Simulation, TeamSimulation
 from learnloop_environments.spaces import ActionSpace, Step
-from markets import ResourceAllocation, Trading
+from markets import Trading
 from motion import Courier, Manipulation, Navigation, PointGoals
 from supply_chain import SupplyChain
 from teams import Cooperative, CooperativeContinuous, CooperativeHybrid, Relay, RelayHybrid, TwoStep
@@ -35,7 +35,6 @@ KINDS: tuple[type[Simulation], ...] = (
     PointGoals,
     Relay,
     RelayHybrid,
-    ResourceAllocation,
     SupplyChain,
     Trading,
     TwoStep,

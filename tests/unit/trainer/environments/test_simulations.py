@@ -18,7 +18,6 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.spaces import VectorEnvironment, agents
 from learnloop_environments.wrappers import innermost
-from markets import gini
 from motion import LENGTHS, hand
 from teams import Cooperative
 
@@ -150,16 +149,6 @@ def test_the_stretched_arm_reaches_as_far_as_its_links_and_a_bend_turns_it_down(
     assert hand(bent)[0] == pytest.approx([LENGTHS[1:].sum(), 0, LENGTHS[0]])
     bent[0, 0] = np.pi / 2
     assert hand(bent)[0] == pytest.approx([0, LENGTHS[1:].sum(), LENGTHS[0]])
-
-
-def test_gini_is_zero_for_equal_shares_and_largest_when_one_has_all() -> None:
-    assert gini(np.array([[2.0, 2, 2, 2], [0, 0, 0, 5], [1, 2, 3, 4]])) == pytest.approx([0, 0.75, 0.25])
-
-
-def test_fair_shares_earn_more_than_giving_all_to_one() -> None:
-    fair, greedy = opened("markets:ResourceAllocation"), opened("markets:ResourceAllocation")
-    everything_to_one = np.tile([1.0, -1, -1, -1], (6, 3))
-    assert (fair.step(np.zeros((6, 12))).reward > greedy.step(everything_to_one).reward + 0.3).all()
 
 
 def test_the_two_step_game_pays_as_the_papers_table_says() -> None:

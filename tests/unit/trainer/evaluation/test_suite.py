@@ -126,9 +126,9 @@ def test_every_condition_has_episodes_that_no_other_has(make_order: Orders) -> N
 
 
 def test_generalisation_plays_every_other_level_and_compares_with_training_seeds(make_order: Orders) -> None:
-    order = make_order(data={"environment": "markets:ResourceAllocation", "level": "advanced"})
-    bounds = make("markets:ResourceAllocation", Split.TRAINING, 0, range(1)).bounds
-    result = dimensions.generalisation(stage(order, Uniform(12, 1, bounds)))
+    order = make_order(data={"environment": "motion:Manipulation", "level": "advanced"})
+    bounds = make("motion:Manipulation", Split.TRAINING, 0, range(1)).bounds
+    result = dimensions.generalisation(stage(order, Uniform(7, 1, bounds)))
     assert result.conditions == ["unseen episodes", "level beginner", "level intermediate", "level expert"]
     assert result.compared == "episodes with training's seeds"
     with pytest.raises(NotMeasured, match="CartPole-v1 has one agent"):
