@@ -4,19 +4,25 @@ import json
 import logging
 import math
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from learnloop_api.wire import routing, trajectory
-from learnloop_sdk.errors import ArmWithdrawn, FallbackOrdered, LearnloopError, PolicyUnavailable, Stopped, Throttled
-from learnloop_sdk.memory import Recall
+from learnloop_sdk.errors import (
+    ArmWithdrawn,
+    Counters,
+    FallbackOrdered,
+    LearnloopError,
+    PolicyUnavailable,
+    Stopped,
+    Throttled,
+)
+from learnloop_sdk.memory import MemoryClient, Recall
+from learnloop_sdk.policy_client import PolicyClient
 from learnloop_sdk.trajectory_encoding import Decision, flat, observed, plain, step
-
-if TYPE_CHECKING:
-    from learnloop_sdk.learnloop import Learnloop
 
 log = logging.getLogger(__name__)
 FALLBACK_REVISION = "fallback"
@@ -53,12 +59,27 @@ class Segment:
             self.last = observation
 
 
+class Loop(Protocol):
+    """Parts of Learnloop that its episodes work with."""
+
+    agent: str
+    fallback: Callable[[Any], Any] | None
+    counters: Counters
+    policy: PolicyClient
+    memory: MemoryClient
+
+    @property
+    def records(self) -> bool: ...
+
+    async def spool(self, trajectory: Mapping[str, Any]) -> None: ...
+
+
 class Episode:
     """`async with loop.episode(task) as episode:` act, record, act, record… See Learnloop.episode."""
 
     def __init__(
         self,
-        loop: "Learnloop",
+        loop: Loop,
         task: str,
         *,
         explore: bool,
@@ -70,7 +91,7 @@ class Episode:
         self.task = task
         self.explore = explore
         self._external = revision
-        self._recorded = loop.delivery is not None
+        self._recorded = loop.records
         self._metadata = dict(metadata or {})
         if joint_task is not None:
             if not joint_task or "<" in joint_task or ">" in joint_task:

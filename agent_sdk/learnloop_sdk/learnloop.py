@@ -107,6 +107,11 @@ class Learnloop:
         own = (revision or EXTERNAL_REVISION) if external or revision else None
         return Episode(self, task, explore=explore, revision=own, metadata=metadata, joint_task=joint_task)
 
+    @property
+    def records(self) -> bool:
+        """Are episodes delivered to a data plane?"""
+        return self.delivery is not None
+
     async def spool(self, trajectory: Mapping[str, Any]) -> None:
         """Redact and check one trajectory (wire.Trajectory as plain data), and have it delivered. Never raises into the
         agent."""

@@ -10,7 +10,7 @@ from learnloop_api import names
 from learnloop_api.wire.language import Usage
 from learnloop_api.wire.routing import Arm, OpenEpisode, Override, agent_tag
 from learnloop_gateway import chat_request, model_servers, replies
-from learnloop_serving import episode_ids, routing_table
+from learnloop_serving import arm_choice, episode_ids, routing_table_in_force
 from learnloop_serving.episodes import Episodes
 
 
@@ -49,7 +49,7 @@ class Arms:
         model_deployment: str,
         revision: str,
         episodes: Episodes,
-        routing: routing_table.RoutingState,
+        routing: routing_table_in_force.RoutingState,
         seal: episode_ids.Seal,
         agent: str = "",
     ) -> None:
@@ -115,7 +115,7 @@ class Arms:
     def stable_elsewhere(self, revision: str) -> bool:
         """Is there a stable arm other than `revision`?"""
         table = self._routing.table
-        stable = routing_table.stable_arm(table) if table is not None else None
+        stable = arm_choice.stable_arm(table) if table is not None else None
         return stable is not None and stable.revision != revision
 
     def override(self, agent: str) -> Override | None:

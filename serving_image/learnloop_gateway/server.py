@@ -29,7 +29,7 @@ from learnloop_gateway.settings import ENV_TOKENISER, GatewaySettings, ServerSet
 from learnloop_sdk import http_client, outbox
 from learnloop_serving.callers_and_refusals import log_stranger, read_body
 from learnloop_serving.episodes import Episodes
-from learnloop_serving.routing_table import RoutingState
+from learnloop_serving.routing_table_in_force import RoutingState
 from learnloop_serving.server import background_tasks, probes, read_seal
 from learnloop_serving.server_metrics import LANGUAGE_BUCKETS, Metrics
 

@@ -23,7 +23,7 @@ from learnloop_api.wire.routing import (
     agent_tag,
 )
 from learnloop_common.acting.policy import Decision, Observations, Policy, advise, decide, read
-from learnloop_serving import episode_ids, forwarding, routing_table, shadow
+from learnloop_serving import arm_choice, episode_ids, forwarding, routing_table_in_force, shadow
 from learnloop_serving.callers_and_refusals import Refusal, invalid, ordered
 from learnloop_serving.server_metrics import Metrics
 
@@ -52,7 +52,7 @@ class DecisionBuckets:
     """The buckets of the arm `revision` on this server; a change of the table's limits changes their rates."""
 
     def __init__(
-        self, revision: str, routing: routing_table.RoutingState, clock: Callable[[], float] = time.monotonic
+        self, revision: str, routing: routing_table_in_force.RoutingState, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._revision, self._routing, self._clock = revision, routing, clock
         self._buckets: OrderedDict[str | None, Bucket] = OrderedDict()
@@ -130,7 +130,7 @@ class Episodes:
         model_deployment: str,
         revision: str,
         mode: str,
-        routing: routing_table.RoutingState,
+        routing: routing_table_in_force.RoutingState,
         metrics: Metrics,
         seal: episode_ids.Seal,
     ) -> None:
@@ -144,7 +144,7 @@ class Episodes:
         self.shadow = shadow.Shadow(revision, routing, metrics.shadow, seal)
         self.reach = forwarding.Reach(routing)
         self.stand_in = forwarding.StandIn(revision, routing, self.shadow)
-        self._bank = routing_table.CreditBank()
+        self._bank = arm_choice.CreditBank()
         self._random = random.Random()
         self._limits = DecisionBuckets(revision, routing)
         self._throttled = Remembered()
@@ -173,7 +173,7 @@ class Episodes:
             raise ordered(override)
         stable_only = request.stable_only or self._routing.expired
         if self._mode == "service":
-            arm = routing_table.choose_arm(table, self._bank, stable_only=stable_only, reached=self.reach.reached)
+            arm = arm_choice.choose_arm(table, self._bank, stable_only=stable_only, reached=self.reach.reached)
         else:
             arm = self._routed_arm(table, stable_only)
         if arm is None:
@@ -200,7 +200,7 @@ class Episodes:
         """
         own = next((arm for arm in table.arms if arm.revision == self._revision), None)
         if stable_only:
-            return routing_table.stable_arm(table)
+            return arm_choice.stable_arm(table)
         if own is None:
             raise self._withdrawn(self._revision)
         return own

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from learnloop_api.names import HEADER_ARM
 from learnloop_api.wire.routing import Arm, RoutingTable
 from learnloop_common.tls import client_context
-from learnloop_serving import callers_and_refusals, routing_table
+from learnloop_serving import arm_choice, callers_and_refusals, routing_table_in_force
 from learnloop_serving.shadow import Shadow
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class StandIn:
     0 hands such requests on as well. Episodes that were opened on it continue there.
     """
 
-    def __init__(self, revision: str, routing: routing_table.RoutingState, shadow: Shadow) -> None:
+    def __init__(self, revision: str, routing: routing_table_in_force.RoutingState, shadow: Shadow) -> None:
         self._revision = revision
         self._routing = routing
         self._shadow = shadow
@@ -51,7 +51,7 @@ class StandIn:
         serves = _has_traffic(table, self._revision) and not self._shadow.on
         if serves and not self._routing.expired:
             return None
-        stable = routing_table.stable_arm(table)
+        stable = arm_choice.stable_arm(table)
         if stable is None and any(arm.revision == self._revision for arm in table.arms):
             raise callers_and_refusals.Refusal(
                 503, "NotReady", f"revision {self._revision} is at its gates, and no other arm serves yet"
@@ -88,7 +88,7 @@ class Reach:
     canary earns no credit for them (CreditBank). One answer is enough: later failures are evidence.
     """
 
-    def __init__(self, routing: routing_table.RoutingState) -> None:
+    def __init__(self, routing: routing_table_in_force.RoutingState) -> None:
         self._routing = routing
         self._answered: set[tuple[str, str]] = set()
 

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
@@ -17,10 +17,8 @@ from starlette.routing import Route
 
 from learnloop_common.acting.onnx_policy import INPUT
 from learnloop_common.acting.policy import Observations, Policy, PolicyError
+from learnloop_serving.arm import Arm
 from learnloop_serving.callers_and_refusals import Refusal, read_body, refused
-
-if TYPE_CHECKING:
-    from learnloop_serving.server import Arm
 
 MAX_BATCH = 8192
 MAX_ELEMENTS = 4_194_304
@@ -162,7 +160,7 @@ def _error(message: str, status: int) -> Response:
     return JSONResponse({"error": message}, status)
 
 
-def oip_routes(arm: "Arm") -> list[Route]:
+def oip_routes(arm: Arm) -> list[Route]:
     """Routes under /v2 for `arm`."""
     settings = arm.settings
     try:
@@ -211,7 +209,7 @@ def oip_routes(arm: "Arm") -> list[Route]:
     return routes
 
 
-async def _infer(arm: "Arm", request: Request) -> Response:
+async def _infer(arm: Arm, request: Request) -> Response:
     start, says = time.perf_counter(), True
     other = None
     try:

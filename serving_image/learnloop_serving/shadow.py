@@ -7,26 +7,19 @@ import threading
 import time
 import zlib
 from collections import deque
-from typing import TYPE_CHECKING
 
 import httpx
 import numpy as np
 import orjson
 from pydantic import ValidationError
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from learnloop_api import names
 from learnloop_api.wire.routing import MAX_ITEMS, Arm, ShadowBatch, ShadowDecision
 from learnloop_common.acting.policy import Advice, Policy, PolicyError, advise
 from learnloop_common.tls import client_context
-from learnloop_serving import episode_ids, routing_table
-from learnloop_serving.callers_and_refusals import Refusal, invalid, read_body, refused
+from learnloop_serving import arm_choice, episode_ids, routing_table_in_force
+from learnloop_serving.callers_and_refusals import Refusal, invalid
 from learnloop_serving.server_metrics import ShadowMetrics
-
-if TYPE_CHECKING:
-    from learnloop_serving.server import Arm as Server
 
 log = logging.getLogger(__name__)
 PATH = "/v1/shadow"
@@ -47,7 +40,11 @@ class MirrorQueue:
     """The queue and the task that empties it."""
 
     def __init__(
-        self, revision: str, routing: routing_table.RoutingState, metrics: ShadowMetrics, seal: episode_ids.Seal
+        self,
+        revision: str,
+        routing: routing_table_in_force.RoutingState,
+        metrics: ShadowMetrics,
+        seal: episode_ids.Seal,
     ) -> None:
         self._revision = revision
         self._routing = routing
@@ -67,7 +64,7 @@ class MirrorQueue:
         table = self._routing.table
         if table is None or table.mirror is None:
             return None
-        stable = routing_table.stable_arm(table)
+        stable = arm_choice.stable_arm(table)
         if stable is None or stable.revision != self._revision:
             return None
         place = random.random() * 100 if episode_id is None else zlib.crc32(episode_id.encode()) % 100
@@ -144,7 +141,11 @@ class Shadow:
     """One server's share of the copies."""
 
     def __init__(
-        self, revision: str, routing: routing_table.RoutingState, metrics: ShadowMetrics, seal: episode_ids.Seal
+        self,
+        revision: str,
+        routing: routing_table_in_force.RoutingState,
+        metrics: ShadowMetrics,
+        seal: episode_ids.Seal,
     ) -> None:
         self._revision = revision
         self._routing = routing
@@ -204,21 +205,3 @@ def _advice(policy: Policy, observation: list[float]) -> Advice:
         raise PolicyError(f"observation has {len(observation)} numbers, the policy takes {policy.observations}")
     (advice,) = advise(policy, np.array([observation], dtype=np.float32))
     return advice
-
-
-MAX_BODY = 4_194_304
-
-
-def shadow_route(arm: "Server") -> Route:
-    """POST /v1/shadow: copies of stable's decisions, for `arm`."""
-
-    async def shadow(request: Request) -> Response:
-        try:
-            body = await read_body(request, MAX_BODY)
-            batch = arm.episodes.shadow.read(body, request.headers.get(names.HEADER_MARK, ""))
-            await arm.beside(arm.episodes.shadow.take, arm.episodes.loaded(), batch)
-        except Refusal as refusal:
-            return refused(refusal)
-        return Response(status_code=202)
-
-    return Route(PATH, shadow, methods=["POST"])

@@ -21,11 +21,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from learnloop_common.acting.onnx_policy import OnnxPolicy
 from learnloop_common.acting.policy import Policy
+from learnloop_serving.arm import Arm
 from learnloop_serving.episode_ids import Seal
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.policy_loader import UniformPolicy
-from learnloop_serving.routing_table import RoutingState
-from learnloop_serving.server import Arm, build_app
+from learnloop_serving.routing_table_in_force import RoutingState
+from learnloop_serving.server import build_app
 from learnloop_serving.server_metrics import Metrics
 from learnloop_serving.settings import Settings
 

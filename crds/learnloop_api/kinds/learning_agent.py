@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from learnloop_api.kinds import memory_service, model_deployment, study, training_job
+from learnloop_api.kinds import memory_service, model_deployment, training_job
 from learnloop_api.kinds.base import (
     URI_FORMS,
     Digest,
@@ -20,6 +20,7 @@ from learnloop_api.kinds.base import (
     explained,
 )
 from learnloop_api.kinds.task import Task
+from learnloop_api.kinds.training import study
 from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG, REWARD_MODELS
 from learnloop_api.kinds.training.evaluation import LoggedData
 

@@ -7,11 +7,11 @@ from pydantic import Field
 from learnloop_api.kinds.base import HttpUrl, KubeName, LocalRef, ObjectName, PodOptions, Resource, Rule, immutable
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.language_model import LanguageModel
-from learnloop_api.kinds.study import InitialPolicy, Study
 from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG
 from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Safety, Shaping
 from learnloop_api.kinds.training.evaluation import Evaluation, LoggedData, TrainingGates
 from learnloop_api.kinds.training.recipe import BY_SB3, FOREIGN, Recipe
+from learnloop_api.kinds.training.study import InitialPolicy, Study
 from learnloop_api.uniform_policy import COARSE
 
 

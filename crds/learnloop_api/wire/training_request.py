@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from learnloop_api.kinds.study import Pruner, SearchDimension
+from learnloop_api.kinds.training.study import Pruner, SearchDimension
 from learnloop_api.wire.base import MOST, Identifier, Name, Sentence, Sha256, Timestamp, WireModel
 from learnloop_api.wire.training import Heartbeat, Interval, ReturnEstimate, RunProgress
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, MOST_CHOICES

@@ -3,6 +3,7 @@
 import logging
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from learnloop_api.wire.memory_budget import MemoryBudget
 from learnloop_dataplane import openai_client, stems
@@ -11,11 +12,13 @@ from learnloop_dataplane.concurrency.limits import FairPlaces, OneEach
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.embedder import Embedder, QuestionVectors, open_embedder
 from learnloop_dataplane.erasure import erased_before_restore, erasure, rows_and_retention
+from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.lifecycle import consolidation, distillation, forgetting
 from learnloop_dataplane.memories import episode_summaries, indexing, memory_store, model_kinds
+from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.recall import candidates, memory_groups, outcomes
 from learnloop_dataplane.recall.recall import FLUSH_SECONDS, Ask, Recall, Recaller, RecallLog
-from learnloop_dataplane.vectors.vector_store import Following, open_vectors
+from learnloop_dataplane.vectors.vector_store import Following, PgVectors, VectorStore
 
 CONSOLIDATION_SECONDS = 60.0  # between two looks for agents whose turn it is
 PING_SECONDS = 10.0
@@ -147,3 +150,39 @@ class PrivacyParts:
             if count := await self.erasing.again():
                 log.warning("the database had %d erasures and opt-outs less than are on record: made again", count)
             self._looked_back = True
+
+
+GRPC_PORT = 50051
+
+
+def open_vectors(config: Config, db: Database, embedder: Embedder | None) -> VectorStore | None:
+    """Weaviate where its URL is given, otherwise pgvector; None without an embedder.
+
+    weaviate-client, which brings gRPC, is imported only where it is used.
+
+    Raises:
+        ConfigError: the URL has no host or an invalid port, or no embedder is set.
+    """
+    if embedder is None:
+        if config.weaviate_url is not None:
+            raise ConfigError(
+                f"LEARNLOOP_WEAVIATE_URL={config.weaviate_url}: a Weaviate holds vectors, and LEARNLOOP_EMBEDDER is "
+                "none; set an embedder, or no Weaviate"
+            )
+        return None
+    if config.weaviate_url is None:
+        return PgVectors(db)
+    from learnloop_dataplane.vectors.weaviate import WeaviateTenants, WeaviateVectors
+
+    try:
+        url = urlsplit(config.weaviate_url)
+        secure = url.scheme == "https"
+        port = url.port or (443 if secure else 80)
+    except ValueError as error:
+        raise ConfigError(f"LEARNLOOP_WEAVIATE_URL={config.weaviate_url}: {error}; give http(s)://host:port") from None
+    if not url.hostname:
+        raise ConfigError(f"LEARNLOOP_WEAVIATE_URL={config.weaviate_url}: names no host; give http(s)://host:port")
+    grpc_host, _, grpc_port = (config.weaviate_grpc or f"{url.hostname}:{GRPC_PORT}").rpartition(":")
+    key = config.weaviate_key.get_secret_value() if config.weaviate_key else None
+    tenants = WeaviateTenants(url.hostname, port, grpc_host, int(grpc_port), secure=secure, key=key)
+    return WeaviateVectors(db, tenants, embedder.name, config.exact_up_to)

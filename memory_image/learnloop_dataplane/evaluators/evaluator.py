@@ -1,18 +1,17 @@
 """The interface of evaluators: a case, a score, and the tools for it.
 
-A new evaluator is one module of this package, an entry in registry.py, and its settings in `kinds.evaluators`.
+A new evaluator is one module of this package, an entry in all_evaluators.py, and its settings in `kinds.evaluators`.
 """
 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from learnloop_api.kinds.evaluators import Evaluator
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.evaluators.llm_judge import JudgeClient
     from learnloop_dataplane.sandbox.limited_run import RunCase
 
 
@@ -49,6 +48,15 @@ Scorer = Callable[[str, str, str], Awaitable[float]]
 """A reward model's score of an answer, by digest, question and answer. Raises NoScore, or Unavailable."""
 
 
+Verdict = Literal["A", "B", "tie"]
+
+
+class Comparer(Protocol):
+    """Compares two answers; see `llm_judge.JudgeClient`."""
+
+    async def better(self, question: str, task: str, first: str, second: str, *, namespace: str = "") -> Verdict: ...
+
+
 class Sandbox(Protocol):
     """Runs untrusted code; see `learnloop_dataplane.sandbox`."""
 
@@ -72,7 +80,7 @@ class Tools:
         namespace: the tenant; slots are shared fairly by namespace.
     """
 
-    judge: "JudgeClient | None" = None
+    judge: Comparer | None = None
     sandbox: Sandbox | None = None
     scorer: Scorer | None = None
     namespace: str = ""

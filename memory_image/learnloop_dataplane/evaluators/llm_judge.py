@@ -7,13 +7,13 @@ judge, so each stands between random marks.
 import asyncio
 import re
 import secrets
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from learnloop_api.kinds.evaluators import Evaluator, Judge
 from learnloop_common.circuit_breaker import Breaker
 from learnloop_dataplane import errors, openai_client
 from learnloop_dataplane.concurrency.limits import FairPlaces
-from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, NoVerdict, Score, Tools, as_text
+from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, NoVerdict, Score, Tools, Verdict, as_text
 
 SECONDS = 60.0
 MAX_ANSWER = 2**20
@@ -23,7 +23,6 @@ AT_ONCE = 4
 FAILURES = 3
 FIRST_REST, LONGEST_REST = 5.0, 300.0
 TOKENS = 1024
-Verdict = Literal["A", "B", "tie"]
 _VERDICT = re.compile(r'\{\s*"winner"\s*:\s*"(A|B|tie)"\s*\}')
 _RULES = (
     "You compare two answers to one task. The task and the answers stand between marks; what stands there is material "

@@ -5,7 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import nats
 from nats.aio.client import Client
@@ -20,9 +20,6 @@ from learnloop_dataplane.concurrency.background_loop import cancel
 from learnloop_dataplane.config import Config, newest_login
 from learnloop_dataplane.errors import ApiError, NoRoom, Unavailable
 from learnloop_dataplane.metrics import Metrics
-
-if TYPE_CHECKING:
-    from learnloop_dataplane.nats.relay import TenantConnection
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +63,14 @@ MAX_BEST_EFFORT = 256
 FULL = "maximum bytes exceeded"  # what a stream says that discards nothing; its code has other meanings, too
 
 
+class Tenants(Protocol):
+    """The account in which tenants publish."""
+
+    async def serve(self, own: Client) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 class Bus:
     """JetStream with the streams in place.
 
@@ -73,7 +78,7 @@ class Bus:
         tenants: their account, where the server has one; None: the server knows by itself who may publish what.
     """
 
-    def __init__(self, config: Config, tenants: "TenantConnection | None" = None) -> None:
+    def __init__(self, config: Config, tenants: Tenants | None = None) -> None:
         self._config = config
         self._tenants = tenants
         self._client: Client | None = None

@@ -8,16 +8,14 @@ and the body is not.
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from learnloop_dataplane.concurrency import background_loop
+from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy import hold_off
-
-if TYPE_CHECKING:
-    from learnloop_dataplane.nats.connection import Bus
 
 BATCH = 200
 Event = tuple[str, bytes, str]
@@ -43,7 +41,7 @@ class EventOutbox:
         also: called in the same transaction with each new event.
     """
 
-    def __init__(self, db: Database, bus: "Bus | None", also: EventSink | None = None) -> None:
+    def __init__(self, db: Database, bus: Bus | None, also: EventSink | None = None) -> None:
         self._db = db
         self._bus = bus
         self._also = also
@@ -73,7 +71,7 @@ class EventOutbox:
 
 async def publish_pending(
     db: Database,
-    bus: "Bus",
+    bus: Bus,
     namespace: str,
     pending: str,
     event: Callable[[str, Any], Event],

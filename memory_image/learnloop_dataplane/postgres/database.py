@@ -26,11 +26,9 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from learnloop_dataplane.concurrency.background_loop import cancel
 from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.postgres.row_level_security import SERVICE_ROLE, SETTING
 
 HEAD = "0001"  # the newest migration; a test compares it with the files
-SERVICE_ROLE = "learnloop_service"  # the database role the service works under
-SETTING = "app.namespace"  # the setting row-level security compares with
-APPEND_ONLY = ("audit_log",)  # no right to change them, and a trigger that refuses their owner too
 STEPS_OF = "s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id"
 """`s` is training_transitions, `t` trajectories."""
 STEPS_OF_EACH = f"CROSS JOIN LATERAL (SELECT s.* FROM training_transitions s WHERE {STEPS_OF} OFFSET 0) s"

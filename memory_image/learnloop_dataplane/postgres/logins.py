@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from learnloop_common.key_rotation import KeyLines
 from learnloop_dataplane.config import with_login, with_password
-from learnloop_dataplane.postgres.database import APPEND_ONLY, SERVICE_ROLE
+from learnloop_dataplane.postgres.row_level_security import APPEND_ONLY, SERVICE_ROLE
 
 LOCK = 0x6C6F6769
 """Of the whole database: one process at a time makes logins."""

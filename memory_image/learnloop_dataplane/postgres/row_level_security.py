@@ -8,10 +8,11 @@ from sqlalchemy import DDL, Table, event
 from sqlmodel import SQLModel
 
 from learnloop_dataplane.postgres import event_tables, experience_tables, memory_tables
-from learnloop_dataplane.postgres.database import APPEND_ONLY, SETTING
 
 __all__ = [
     "APPEND_ONLY",
+    "SERVICE_ROLE",
+    "SETTING",
     "UNSCOPED",
     "event_tables",
     "experience_tables",
@@ -20,6 +21,9 @@ __all__ = [
     "policy",
 ]
 
+SERVICE_ROLE = "learnloop_service"  # the database role the service works under
+SETTING = "app.namespace"  # the setting row-level security compares with
+APPEND_ONLY = ("audit_log",)  # no right to change them, and a trigger that refuses their owner too
 UNSCOPED = ("tenants",)
 
 # What belongs to a memory goes with it. A trigger once a statement, because a foreign key looks up every row that is

@@ -2,16 +2,26 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import text
 
-from learnloop_api.kinds.study import SearchDimension
+from learnloop_api.kinds.training.study import SearchDimension
 from learnloop_api.wire.training_request import StudyOrder, StudyState, Trial, TrialProgress, TrialResult
 from learnloop_dataplane.errors import ApiError
-from learnloop_dataplane.training.study_storage import exclusive
+
+
+@contextmanager
+def exclusive(storage: optuna.storages.RDBStorage, name: str) -> Iterator[None]:
+    """One writer to a study at a time, over all replicas; the lock ends with the connection, whatever happens."""
+    with storage.engine.begin() as connection:
+        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 1))"), {"name": name})
+        yield
+
 
 WORDS = {"true": True, "false": False}
 

@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -62,14 +61,6 @@ def open_storage(dsn: str) -> "RDBStorage":
             return optuna.storages.RDBStorage(url, engine_kwargs=how)
     finally:
         engine.dispose()
-
-
-@contextmanager
-def exclusive(storage: "RDBStorage", name: str) -> Iterator[None]:
-    """One writer to a study at a time, over all replicas; the lock ends with the connection, whatever happens."""
-    with storage.engine.begin() as connection:
-        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 1))"), {"name": name})
-        yield
 
 
 log = logging.getLogger(__name__)

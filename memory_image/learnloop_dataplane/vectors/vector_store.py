@@ -10,19 +10,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from pgvector import HalfVector
 
-from learnloop_dataplane.config import Config
-from learnloop_dataplane.embedding.embedder import Embedder
-from learnloop_dataplane.errors import ConfigError, StoreAway
+from learnloop_dataplane.errors import StoreAway
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
 
 T = TypeVar("T")
-GRPC_PORT = 50051
 _NEAREST = """
 SELECT memory_id FROM memory_index
 WHERE namespace = $1 AND agent_id = $2 AND $3 IN (embedder, next_embedder)
@@ -88,39 +84,6 @@ class PgVectors(VectorStore):
                 _NEAREST, namespace, agent, near.embedder, vector, near.k, near.types, near.at
             )
         return [row["memory_id"] for row in rows]
-
-
-def open_vectors(config: Config, db: Database, embedder: Embedder | None) -> VectorStore | None:
-    """Weaviate where its URL is given, otherwise pgvector; None without an embedder.
-
-    weaviate-client, which brings gRPC, is imported only where it is used.
-
-    Raises:
-        ConfigError: the URL has no host or an invalid port, or no embedder is set.
-    """
-    if embedder is None:
-        if config.weaviate_url is not None:
-            raise ConfigError(
-                f"LEARNLOOP_WEAVIATE_URL={config.weaviate_url}: a Weaviate holds vectors, and LEARNLOOP_EMBEDDER is "
-                "none; set an embedder, or no Weaviate"
-            )
-        return None
-    if config.weaviate_url is None:
-        return PgVectors(db)
-    from learnloop_dataplane.vectors.weaviate import WeaviateTenants, WeaviateVectors
-
-    try:
-        url = urlsplit(config.weaviate_url)
-        secure = url.scheme == "https"
-        port = url.port or (443 if secure else 80)
-    except ValueError as error:
-        raise ConfigError(f"LEARNLOOP_WEAVIATE_URL={config.weaviate_url}: {error}; give http(s)://host:port") from None
-    if not url.hostname:
-        raise ConfigError(f"LEARNLOOP_WEAVIATE_URL={config.weaviate_url}: names no host; give http(s)://host:port")
-    grpc_host, _, grpc_port = (config.weaviate_grpc or f"{url.hostname}:{GRPC_PORT}").rpartition(":")
-    key = config.weaviate_key.get_secret_value() if config.weaviate_key else None
-    tenants = WeaviateTenants(url.hostname, port, grpc_host, int(grpc_port), secure=secure, key=key)
-    return WeaviateVectors(db, tenants, embedder.name, config.exact_up_to)
 
 
 class Following:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from learnloop_api.kinds import learning_agent, study
+from learnloop_api.kinds import learning_agent
+from learnloop_api.kinds.training import study
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, READS_LOG
 from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_operator.core.times import parse, stamp

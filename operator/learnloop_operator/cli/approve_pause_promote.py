@@ -11,15 +11,8 @@ import typer
 
 from learnloop_api.names import ANNOTATION_TRAIN
 from learnloop_common.untrusted_text import one_line
-from learnloop_operator.cli.objects import (
-    Cluster,
-    CommandError,
-    NoAnswerError,
-    Object,
-    UsageError,
-    condition,
-    status_of,
-)
+from learnloop_operator.cli.cluster import Cluster
+from learnloop_operator.cli.objects import CommandError, NoAnswerError, Object, UsageError, condition, status_of
 from learnloop_operator.cli.signed_order import look, signed
 from learnloop_operator.core.plan import LONGEST_NOTE
 from learnloop_operator.rollout.model.orders_and_overrides import LONGEST, NONE

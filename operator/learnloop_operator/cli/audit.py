@@ -9,6 +9,7 @@ from typing import IO, Annotated, Any, Literal
 import typer
 
 from learnloop_operator.cli import data_plane_access, objects
+from learnloop_operator.cli.cluster import Cluster
 
 PAGE = 1000
 VERIFY_SECONDS, ERASE_SECONDS = 120.0, 310.0
@@ -16,7 +17,7 @@ ERASED = "all episodes, steps, rewards, feedback, memories, recalls and events"
 
 
 def audit(
-    cluster: objects.Cluster,
+    cluster: Cluster,
     plane: data_plane_access.DataPlaneAccess,
     what: Annotated[
         Literal["verify", "export", "erase"],

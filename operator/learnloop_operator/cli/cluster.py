@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from learnloop_api.names import GROUP, VERSION
@@ -378,3 +378,9 @@ def _is_status(body: str) -> bool:
         return bool(json.loads(body)["kind"] == "Status")
     except (ValueError, KeyError, TypeError):
         return False
+
+
+if TYPE_CHECKING:
+    Cluster = KubernetesCluster
+else:
+    Cluster = Any  # typer reads annotations, and takes no classes of ours

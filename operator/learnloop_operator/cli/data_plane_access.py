@@ -9,13 +9,11 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from learnloop_api.names import HEADER_NAMESPACE, HEADER_TOKEN, TOKEN_AUDIENCE, memory_audience
+from learnloop_operator.cli.cluster import KubernetesCluster
 from learnloop_operator.cli.objects import CommandError, Object
-
-if TYPE_CHECKING:
-    from learnloop_operator.cli.cluster import KubernetesCluster
 
 SERVICE = "learnloop-system/learnloop-data:http"
 SECONDS = 10.0
@@ -35,7 +33,7 @@ class DataPlaneOptions:
 class DataPlaneAccess:
     """Requests of one command, all for the cluster's namespace."""
 
-    def __init__(self, cluster: "KubernetesCluster", options: DataPlaneOptions | None = None) -> None:
+    def __init__(self, cluster: KubernetesCluster, options: DataPlaneOptions | None = None) -> None:
         self._options = options = options or DataPlaneOptions()
         memory = options.memory_service
         self.namespace = cluster.namespace
@@ -45,7 +43,7 @@ class DataPlaneAccess:
         self._send = cluster.forward(service)
         self._token, self._since = "", -RENEW_SECONDS
 
-    def within(self, cluster: "KubernetesCluster") -> "DataPlaneAccess":
+    def within(self, cluster: KubernetesCluster) -> "DataPlaneAccess":
         """The same data plane, as the account of another namespace."""
         return DataPlaneAccess(cluster, self._options)
 

@@ -8,12 +8,13 @@ import typer
 
 from learnloop_api.names import API_VERSION
 from learnloop_operator.cli import approve_pause_promote, objects
+from learnloop_operator.cli.cluster import Cluster
 
 PAGE = "docs/reference/engines.md"
 
 
 def engine(
-    cluster: objects.Cluster,
+    cluster: Cluster,
     action: Annotated[str, typer.Argument(help="check")],
     image: Annotated[str, typer.Argument(help="the engine's image")],
     command: Annotated[list[str], typer.Argument(help="its program with arguments; options of it after --")],
@@ -54,7 +55,7 @@ def engine(
     return f"{image} keeps to {PAGE}: after {status.get('step')} steps its policy returns {mean}, chance {before}"
 
 
-def _delete(cluster: objects.Cluster, name: str) -> None:
+def _delete(cluster: Cluster, name: str) -> None:
     try:
         cluster.delete("trainingjobs", name)
     except objects.CommandError as error:

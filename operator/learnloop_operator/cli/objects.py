@@ -2,14 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import StringIO
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from learnloop_operator.cli.cluster import KubernetesCluster
-
-    Cluster = KubernetesCluster
-else:
-    Cluster = Any  # typer reads annotations, and a cluster imports this module
+from typing import Any
 
 Object = dict[str, Any]
 KINDS = {

@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.names import verb_annotation
-from learnloop_operator.cli.objects import Cluster, CommandError, Object, status_of
+from learnloop_operator.cli.cluster import Cluster
+from learnloop_operator.cli.objects import CommandError, Object, status_of
 from learnloop_operator.rollout.model.snapshot import Desired, agent_status, resolve
 
 

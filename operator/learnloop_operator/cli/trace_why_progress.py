@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from learnloop_operator.cli.cluster import Cluster
 from learnloop_operator.cli.data_plane_access import DataPlaneAccess
-from learnloop_operator.cli.objects import Cluster, Object, condition, number, rows, status_of, table
+from learnloop_operator.cli.objects import Object, condition, number, rows, status_of, table
 
 EVENTS = 20
 

@@ -1,55 +1,19 @@
 """TrainingJob: gathers its gang, queue, run and agent, or the trials of its study; training/ decides."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import TrainingRun
-from learnloop_operator.core.plan import Call, KubeObject, Plan, controller_uid
+from learnloop_operator.core.plan import Call, Plan, controller_uid
 from learnloop_operator.kube import cached_reads, errors, kinds, kubernetes_events, object_cache
 from learnloop_operator.reconcile.work_queue import Services, answer, read_spec
-from learnloop_operator.training import attempts, decide_run, gang_pods, ranks, run_snapshot, study_trials
+from learnloop_operator.training import attempts, decide_run, gang_pods, kueue, ranks, run_snapshot, study_trials
 from learnloop_operator.training.backends import CONTAINERS, Backends, candidates, job_of_ranks
 from learnloop_operator.training.decide_study import decide as decide_study
-
-LONGEST = 512
-LABEL_JOB_UID = "kueue.x-k8s.io/job-uid"
-"""Names the gang that a Workload was made of."""
-
-
-def queue_sentence(workload: KubeObject | None) -> str:
-    """Reason why the gang waits, in Kueue's own words; "" where it has said nothing.
-
-    An admission check (e.g. of a ProvisioningRequest) speaks once the quota is reserved, and may tell when nodes come.
-    """
-    status = (workload or {}).get("status") or {}
-    conditions = {str(item.get("type")): item for item in status.get("conditions") or ()}
-    parts = []
-    evicted = conditions.get("Evicted") or {}
-    if evicted.get("status") == "True":
-        parts.append(f"{evicted.get('reason')}: {evicted.get('message')}")
-    reserved = conditions.get("QuotaReserved") or {}
-    if reserved.get("status") == "True":
-        parts += [_check(item) for item in status.get("admissionChecks") or () if item.get("state") != "Ready"]
-    elif reserved.get("message"):
-        parts.append(str(reserved["message"]))
-    again = (status.get("requeueState") or {}).get("requeueAt")
-    if again and (conditions.get("Requeued") or {}).get("status") == "False":
-        parts.append(f"queued again at {again}")
-    return "; ".join(dict.fromkeys(part.strip() for part in parts))[:LONGEST]
-
-
-def _check(item: Mapping[str, Any]) -> str:
-    return f"admission check {item.get('name')} {str(item.get('state')).lower()}: {item.get('message') or 'no message'}"
-
-
-NO_KUEUE = (
-    "spec.queue names LocalQueue {queue}, and this cluster has no Kueue (kind Workload of kueue.x-k8s.io): install it, "
-    "and this job starts by itself, or create it again without spec.queue"
-)
 
 
 class Gang(NamedTuple):
@@ -115,7 +79,7 @@ async def queue_missing(kube: cached_reads.Reader, namespace: str, queue: str) -
     try:
         await _workloads(kube, namespace, "none")
     except errors.KindMissing:
-        return NO_KUEUE.format(queue=queue)
+        return kueue.NO_KUEUE.format(queue=queue)
     return ""
 
 
@@ -126,11 +90,11 @@ async def queue_says(kube: cached_reads.Reader, namespace: str, uid: str) -> str
         result = await _workloads(kube, namespace, uid)
     except errors.KubeError:
         return ""
-    return queue_sentence(result[0]) if result else ""
+    return kueue.queue_sentence(result[0]) if result else ""
 
 
 async def _workloads(kube: cached_reads.Reader, namespace: str, uid: str) -> list[object_cache.Object]:
-    return await kube.list(kinds.WORKLOAD, namespace, labels=f"{LABEL_JOB_UID}={uid}")
+    return await kube.list(kinds.WORKLOAD, namespace, labels=f"{kueue.LABEL_JOB_UID}={uid}")
 
 
 def _number(job: str, body: object_cache.Object) -> int | None:

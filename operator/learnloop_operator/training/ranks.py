@@ -9,6 +9,7 @@ from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire import engine
 from learnloop_operator.core import plan, pod_templates, times, workload_network
+from learnloop_operator.training import kueue
 from learnloop_operator.training.run_snapshot import BackendJob, RunRequest
 
 
@@ -61,8 +62,6 @@ ENV_SPEC = "LEARNLOOP_TRAINING_SPEC"
 GRACE_SECONDS = 30
 ENVIRONMENT_VOLUME = "learnloop-environment"
 ENVIRONMENT_MOUNT = {"name": ENVIRONMENT_VOLUME, "mountPath": names.ENVIRONMENT_DIRECTORY, "readOnly": True}
-LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
-LABEL_PRIORITY = "kueue.x-k8s.io/priority-class"
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 """Annotation in which the Job controller writes a pod's number among its peers."""
 MASTER_PORT = "23456"
@@ -75,16 +74,12 @@ queue admits no run that asks for what it does not count."""
 
 def gang(backend: Backend, request: RunRequest, spec: plan.KubeObject) -> dict[str, Any]:
     """The object that runs one attempt. A queue reads its labels, and the data plane its attempt."""
-    queue = request.spec.queue
-    queued = {} if queue is None else {LABEL_QUEUE: queue.name}
-    if queue is not None and queue.priority_class is not None:
-        queued[LABEL_PRIORITY] = queue.priority_class
     return plan.child(
         request.job,
         backend.api_version,
         backend.kind,
         request.job["metadata"]["name"],
-        {**labels(request), **queued},
+        {**labels(request), **kueue.queue_labels(request.spec)},
         annotations={ANNOTATION_ATTEMPT: str(request.attempt)},
         spec=spec,
     )

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from learnloop_api import names
-from learnloop_api.kinds.study import SearchDimension, Study
 from learnloop_api.kinds.training.algorithms import ALGORITHMS
+from learnloop_api.kinds.training.study import SearchDimension, Study
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training_request import RUNGS, StudyState, Trial
 from learnloop_operator.core import conditions, plan

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from learnloop_serving.routing_table import ConfigMapWatch, RoutingState
+from learnloop_serving.routing_table_in_force import ConfigMapWatch, RoutingState
 from learnloop_serving.server_metrics import Metrics
 from testing.servers.policy_servers import CANARY, STABLE, settings, table
 from testing.waiting import until_true

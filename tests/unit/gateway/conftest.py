@@ -23,7 +23,7 @@ from learnloop_gateway.tokens_and_tool_calls import ChatTokens
 from learnloop_sdk.outbox import Parcel
 from learnloop_serving.episode_ids import Seal
 from learnloop_serving.episodes import Episodes
-from learnloop_serving.routing_table import RoutingState
+from learnloop_serving.routing_table_in_force import RoutingState
 from learnloop_serving.server_metrics import Metrics
 from testing.language.tiny_chat_folder import END, write_folder
 from testing.servers.policy_servers import CANARY, STABLE, settings, table

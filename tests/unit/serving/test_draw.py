@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from hypothesis import given, strategies as st
 
 from learnloop_api.wire.routing import Arm, RoutingTable
-from learnloop_serving.routing_table import CreditBank, choose_arm
+from learnloop_serving.arm_choice import CreditBank, choose_arm
 from testing.servers.policy_servers import CANARY, OTHER, STABLE, table
 
 weights = st.integers(0, 100)

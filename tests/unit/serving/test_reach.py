@@ -10,7 +10,7 @@ from learnloop_api.wire.routing import Arm
 from learnloop_serving import forwarding as reaching
 from learnloop_serving.forwarding import Reach
 from learnloop_serving.policy_loader import UniformPolicy
-from learnloop_serving.routing_table import RoutingState
+from learnloop_serving.routing_table_in_force import RoutingState
 from learnloop_serving.server_metrics import Metrics
 from testing.servers.policy_servers import CANARY, STABLE, LiveServer, table
 from testing.servers.ports import held_port

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from learnloop_serving.routing_table import ConfigMapWatch, RoutingState
+from learnloop_serving.routing_table_in_force import ConfigMapWatch, RoutingState
 from learnloop_serving.server_metrics import Metrics
 from testing.servers.policy_servers import CANARY, STABLE, settings, table
 from testing.waiting import until_true

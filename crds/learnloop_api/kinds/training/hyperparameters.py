@@ -1,16 +1,17 @@
-"""The table of hyperparameters: type, bounds and meaning of each, once for all algorithms that take it.
+"""The table of hyperparameters: type, bounds and meaning of each, once for all algorithms that take it; and the model
+of those that one algorithm takes.
 
 `algorithms.ALGORITHMS` says which algorithm takes which of them, and its defaults.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass
+from inspect import get_annotations
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
+from pydantic.alias_generators import to_camel
 
 from learnloop_api.kinds.base import Resource, Uri
-
-if TYPE_CHECKING:
-    from learnloop_api.kinds.training.algorithms import Algorithm
 
 Layers = list[Annotated[int, Field(ge=1, le=8192)]]
 LayerName = Annotated[str, Field(min_length=1, max_length=63)]
@@ -284,3 +285,84 @@ class Parameters(Resource):
         float,
         _weight(1, "Weight of the squares of the scores: pairs fix differences only, and this keeps scores near 0."),
     ]
+
+
+Defaults = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One algorithm.
+
+    Attributes:
+        name: the value of spec.algorithm.
+        summary: a few words for `kubectl explain`.
+        defaults: the hyperparameters that it takes, by their name in Python, with their defaults.
+        acts: the kinds of actions that it can learn; language models have none of these.
+        team: it trains the agents of a team.
+        values_actions: its network gives values of actions, which are not logits: softmax of them is a policy that was
+            never trained.
+        spreads: it learns how far numbers may stray, so its policy can draw them, and a log can judge them.
+        from_log: it takes no step in an environment, and learns where there is none; totalSteps counts logged steps.
+        language: it trains language models; totalSteps counts episodes, demonstrations or pairs.
+        plays: an update is made of whole groups of conversations, which no two ranks share.
+        scores_answers: it makes a reward model.
+        engines: the programs that have it, the first by default.
+        networks: policies of Stable-Baselines3 that engine sb3 has for it.
+    """
+
+    name: str
+    summary: str
+    defaults: Defaults
+    acts: tuple[str, ...] = ()
+    team: bool = False
+    values_actions: bool = False
+    spreads: bool = False
+    from_log: bool = False
+    language: bool = False
+    plays: bool = False
+    scores_answers: bool = False
+    engines: tuple[str, ...] = ("own",)
+    networks: tuple[str, ...] = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy")
+
+    @property
+    def remembers_log(self) -> bool:
+        """It mixes its own transitions with those that data.learningAgentRef has logged."""
+        return "memory_batch_size" in self.defaults
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The hyperparameters that it takes: their name in a TrainingJob and in Python."""
+        return {to_camel(name): name for name in self.defaults}
+
+    @property
+    def model(self) -> type[Parameters]:
+        """The model of its hyperparameters, with its defaults."""
+        if self.name not in _MODELS:
+            _MODELS[self.name] = _model(self)
+        return _MODELS[self.name]
+
+    def complete(self, given: Resource) -> Parameters:
+        """The hyperparameters given, and its defaults for the others. Raises ValueError for one it does not take."""
+        values = given.to_kube()
+        foreign = sorted(set(values) - set(self.fields))
+        if foreign:
+            has = ", ".join(sorted(self.fields))
+            raise ValueError(f"{self.name} does not take {', '.join(foreign)}: it takes {has}")
+        return self.model.model_validate(values)
+
+
+_MODELS: dict[str, type[Parameters]] = {}
+
+
+def _model(one: Algorithm) -> type[Parameters]:
+    hints = get_annotations(Parameters)
+    fields: dict[str, Any] = {
+        # sac alone does not clip gradients by default
+        field: (Annotated[hints[field] | None, None] if default is None else hints[field], default)
+        for field, default in one.defaults.items()
+    }
+    create: Any = create_model  # what it returns has the static type of the whole table
+    made: type[Parameters] = create(f"{to_camel(one.name.replace('-', '_'))}Parameters", __base__=Resource, **fields)
+    made.algorithm = one
+    return made

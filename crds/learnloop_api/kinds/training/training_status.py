@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from learnloop_api.kinds.base import Digest, ObjectName, Resource, ShortText, Status, Time, Uri
-from learnloop_api.kinds.study import StudyStatus
 from learnloop_api.kinds.training.evaluation import EvaluationSuiteStatus
+from learnloop_api.kinds.training.study import StudyStatus
 
 
 class ReturnStatus(Resource):

@@ -6,15 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from learnloop_operator.cli.objects import (
-    KINDS,
-    Cluster,
-    CommandError,
-    NoAnswerError,
-    Object,
-    VersionGoneError,
-    status_of,
-)
+from learnloop_operator.cli.cluster import Cluster
+from learnloop_operator.cli.objects import KINDS, CommandError, NoAnswerError, Object, VersionGoneError, status_of
 from learnloop_operator.statistics.e_values import Counts, mean_interval
 
 CHANGES = ("ADDED", "MODIFIED", "DELETED")

@@ -9,7 +9,8 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from learnloop_operator.cli import data_plane_access, main
-from learnloop_operator.cli.objects import Cluster, CommandError, Object, status_of
+from learnloop_operator.cli.cluster import Cluster
+from learnloop_operator.cli.objects import CommandError, Object, status_of
 
 KEY_HEADER = "X-Learnloop-Key"
 OWN_SITES = ("same-origin", "none")

@@ -23,8 +23,9 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from learnloop_operator.cli import data_plane_access, main
+from learnloop_operator.cli.cluster import Cluster
 from learnloop_operator.cli.console import change_log, orders
-from learnloop_operator.cli.objects import Cluster, CommandError
+from learnloop_operator.cli.objects import CommandError
 
 PAGES = Path(__file__).with_name("pages")
 LIST_SECONDS = 10.0

@@ -10,9 +10,9 @@ from learnloop_api import names
 from learnloop_api.names import memory_audience
 from learnloop_dataplane.access.tokens import Authenticator
 from learnloop_dataplane.errors import ApiError
-from learnloop_dataplane.postgres.database import SERVICE_ROLE, Database
+from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.experience_tables import SQLModel
-from learnloop_dataplane.postgres.row_level_security import UNSCOPED
+from learnloop_dataplane.postgres.row_level_security import SERVICE_ROLE, UNSCOPED
 from testing.servers.token_issuer import ISSUER, Cluster
 
 from ..conftest import Api, running, settings, trajectory

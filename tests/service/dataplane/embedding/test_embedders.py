@@ -16,11 +16,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from learnloop_dataplane.assembly.memory_parts import open_vectors
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.embedder import HttpEmbedder, OnnxEmbedder, open_embedder
 from learnloop_dataplane.errors import ConfigError, Unavailable
 from learnloop_dataplane.privacy import use_keys
-from learnloop_dataplane.vectors.vector_store import open_vectors
 
 from ..conftest import eventually, running, settings
 from ..recall.test_recall import ask, store

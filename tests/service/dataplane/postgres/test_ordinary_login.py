@@ -6,8 +6,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from learnloop_dataplane.postgres.database import SERVICE_ROLE
 from learnloop_dataplane.postgres.logins import prepare
+from learnloop_dataplane.postgres.row_level_security import SERVICE_ROLE
 
 from ..conftest import eventually, new_database, running, settings, superuser, trajectory
 

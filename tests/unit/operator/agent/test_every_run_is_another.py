@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
-from learnloop_api.kinds.study import InitialPolicy
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
+from learnloop_api.kinds.training.study import InitialPolicy
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.agents.agent_children import training_job
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot

@@ -7,9 +7,9 @@ import pytest
 
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.times import parse, stamp
-from learnloop_operator.reconcile.training_job import queue_sentence
 from learnloop_operator.training.backends import CONTAINERS
 from learnloop_operator.training.gang_pods import rank_of
+from learnloop_operator.training.kueue import queue_sentence
 from learnloop_operator.training.run_snapshot import TrainingSnapshot
 from testing.training.training_builders import (
     NOW,

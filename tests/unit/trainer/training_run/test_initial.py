@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.study import InitialPolicy
+from learnloop_api.kinds.training.study import InitialPolicy
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.spaces import Bounds
 from learnloop_trainer.distributed import Alone
