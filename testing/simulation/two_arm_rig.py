@@ -14,7 +14,7 @@ from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.children.serving_arms import arms
 from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
-from learnloop_operator.rollout.judging.evidence_windows import windows
+from learnloop_operator.rollout.judging.analysis_and_windows import windows
 from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
 from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.opened_episodes import ended_at_once

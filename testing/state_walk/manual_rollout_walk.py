@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
-from learnloop_operator.rollout.judging.analysis import Judgement
+from learnloop_operator.rollout.judging.analysis_and_windows import Judgement
 from learnloop_operator.rollout.model.orders_and_overrides import OrderAnnotation
 from learnloop_operator.rollout.steps import canary_steps, waits
 from testing.state_walk.breadth_first import Graph, WalkResult, walk

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_operator.rollout.arm_pods import DRAIN_SECONDS
-from learnloop_operator.rollout.judging.evidence_windows import SHORTEST
+from learnloop_operator.rollout.judging.analysis_and_windows import SHORTEST
 from testing.state_walk.rollout_graph import (
     ALPHA,
     DEADLINE,

@@ -26,12 +26,12 @@ from learnloop_operator.kube.kinds import (
 )
 from learnloop_operator.prometheus.pod_counters import targets
 from learnloop_operator.reconcile.work_queue import Services, read_spec, read_status
-from learnloop_operator.rollout.children import gate_jobs, http_route, routing_table, tensorzero
+from learnloop_operator.rollout.children import gate_jobs, http_route_and_tensorzero, routing_table
 from learnloop_operator.rollout.children.serving_arms import COMPONENT, arms, pods_of_arms, revision_label
 from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.evidence import Evidence, EvidenceRequest
 from learnloop_operator.rollout.fast_lane import PodEvidence
-from learnloop_operator.rollout.judging import analysis, evidence_windows, fast_lane_arms
+from learnloop_operator.rollout.judging import analysis_and_windows, fast_lane_arms
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, agent_status, resolve
 
@@ -119,18 +119,20 @@ class ModelDeploymentController:
         if evidence is None:
             return snapshot
         snapshot = replace(snapshot, evidence=evidence, now=self._clock())
-        self._lane.let_episodes_speak(key, [arm for arm in snapshot.direct if analysis.is_steady(snapshot, state, arm)])
+        self._lane.let_episodes_speak(
+            key, [arm for arm in snapshot.direct if analysis_and_windows.is_steady(snapshot, state, arm)]
+        )
         return snapshot
 
     async def _evidence(self, snapshot: Snapshot, state: State) -> Evidence:
         """Window of the copies while the canary is in shadow, of the arms' episodes otherwise."""
         spec, where = snapshot.spec, (snapshot.namespace, snapshot.name)
-        shadowed = evidence_windows.shadow_window(snapshot, state)
+        shadowed = analysis_and_windows.shadow_window(snapshot, state)
         if shadowed is not None:
             return await self._source.of_copies(*where, shadowed)
         times = spec.rollout.progress_deadline_seconds, spec.analysis.episode_deadline_seconds
         return await self._source.of_episodes(
-            EvidenceRequest(*where, evidence_windows.windows(snapshot, state), tuple(spec.analysis.metrics), *times)
+            EvidenceRequest(*where, analysis_and_windows.windows(snapshot, state), tuple(spec.analysis.metrics), *times)
         )
 
     async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, PodEvidence]:
@@ -177,7 +179,8 @@ class ModelDeploymentController:
             desired=resolve(spec, agent, namespace, self._defaults.pods),
             arms=arms(own, pods),
             routing=replace(
-                routing, route=http_route.read_route(route if route and _owned(route, body) else None, name)
+                routing,
+                route=http_route_and_tensorzero.read_route(route if route and _owned(route, body) else None, name),
             ),
             defaults=self._defaults,
             ahead=self._ahead(),
@@ -192,7 +195,7 @@ class ModelDeploymentController:
         if spec.language_model is None:
             return ()
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
-        ours = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={tensorzero.COMPONENT}"
+        ours = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={http_route_and_tensorzero.COMPONENT}"
         items = await self._kube.list(CONFIG_MAP, namespace, labels=ours)
         own = [{"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, **item} for item in items]
         return tuple(item for item in own if _owned(item, body))

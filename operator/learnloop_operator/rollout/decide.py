@@ -7,8 +7,14 @@ from learnloop_api.wire.routing import RoutingTable, arm_name
 from learnloop_operator.core import allowed_pods, plan, times
 from learnloop_operator.rollout import experiments, status, transitions
 from learnloop_operator.rollout.arm_pods import DRAIN_SECONDS, replicas
-from learnloop_operator.rollout.children import gate_jobs, routing_table, serving_announcement, serving_arms, tensorzero
-from learnloop_operator.rollout.children.http_route import http_route, network_policy
+from learnloop_operator.rollout.children import (
+    gate_jobs,
+    http_route_and_tensorzero,
+    routing_table,
+    serving_announcement,
+    serving_arms,
+)
+from learnloop_operator.rollout.children.http_route_and_tensorzero import http_route, network_policy
 from learnloop_operator.rollout.model import experiment_state, orders_and_overrides
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, load, of_revision
 from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by, stray_image
@@ -40,7 +46,7 @@ def _serving(snapshot: Snapshot) -> ArmState | None:
 
 
 def decide(snapshot: Snapshot) -> plan.Plan:
-    """Decides the next plan: transitions.py chooses a rule, for a canary steps/canary_steps.py, judging/analysis.py.
+    """Decides the next plan: transitions.py chooses a rule, for a canary steps/canary_steps.py; judging/ judges it.
 
     A raise: status first, then table; so is an arm on record that leaves an experiment, and no later leader gives its
     share back. All else: table first, and an arm's pods go one pass after the table stops naming it."""
@@ -64,8 +70,8 @@ def decide(snapshot: Snapshot) -> plan.Plan:
     if result.events or raised:
         again = _sooner(again, SETTLED_SECONDS)
     arms = routing_table.drawn_arms(snapshot, shown)
-    outside = tensorzero.registered(snapshot, arms)
-    deletes = (*deletes, *tensorzero.strays(snapshot, outside, arms))
+    outside = http_route_and_tensorzero.registered(snapshot, arms)
+    deletes = (*deletes, *http_route_and_tensorzero.strays(snapshot, outside, arms))
     return plan.Plan(
         status=status.status(snapshot, result, table.generation),
         apply=(
@@ -80,7 +86,7 @@ def decide(snapshot: Snapshot) -> plan.Plan:
         events=(
             *result.events,
             *orders_and_overrides.notices(decided),
-            *tensorzero.refused(snapshot),
+            *http_route_and_tensorzero.refused(snapshot),
         ),
         requeue_after=_sooner(again, orders_and_overrides.next_end(result.state, snapshot.cluster_now)),
         status_first=raised,

@@ -11,10 +11,9 @@ from dataclasses import replace
 from learnloop_api.kinds.rollouts.experiment import Experiment, ExperimentMetric
 from learnloop_operator.core import artifacts_in_use, times
 from learnloop_operator.rollout import arm_pods, reasons
-from learnloop_operator.rollout.checks import error_budget, thresholds, unfinished_episodes
+from learnloop_operator.rollout.checks import against_stable_and_error_budget, thresholds, unfinished_episodes
 from learnloop_operator.rollout.evidence import Missing, Verdict, untimely
-from learnloop_operator.rollout.judging import evidence_windows, fast_lane_arms
-from learnloop_operator.rollout.judging.analysis import is_steady
+from learnloop_operator.rollout.judging import analysis_and_windows, fast_lane_arms
 from learnloop_operator.rollout.metrics.metric_types import PLAIN, Side, fitted, side, type_of
 from learnloop_operator.rollout.model.experiment_state import (
     STABLE,
@@ -111,7 +110,7 @@ def advance_experiment(snapshot: Snapshot, state: State, trial: ExperimentState)
 
 def _looked(snapshot: Snapshot, state: State, spec: Experiment, trial: ExperimentState) -> ExperimentState:
     """The experiment after a look, as far as there is evidence."""
-    young = times.seconds_since(trial.started_at, snapshot.now) < evidence_windows.SHORTEST
+    young = times.seconds_since(trial.started_at, snapshot.now) < analysis_and_windows.SHORTEST
     judged = trial.phase != "Starting" and not snapshot.evidence.unavailable and not young
     for index, player in enumerate(trial.players):
         player = player.observed(arm_pods.live_arm(snapshot, player.model.revision), snapshot.now)
@@ -124,7 +123,7 @@ def _looked(snapshot: Snapshot, state: State, spec: Experiment, trial: Experimen
     if trial.phase != "Running" or not judged:
         return trial
     playing = [player.model.revision for player in trial.challengers()]
-    if not is_steady(snapshot, replace(state, experiment=trial), *playing):
+    if not analysis_and_windows.is_steady(snapshot, replace(state, experiment=trial), *playing):
         return trial.started_over()
     return _compared(snapshot, spec, trial)
 
@@ -148,7 +147,10 @@ def _breach(snapshot: Snapshot, player: Player, arms: int) -> str:
     """The hard bounds that a challenger certainly breaks, and episodes that it leaves open. Ratios are left to the
     comparison of the arms, which is not misled by the noise of the first episodes."""
     arm, analysis = snapshot.evidence.arms.get(player.model.revision), snapshot.spec.analysis
-    alpha, alone = error_budget.alpha_of_bound(analysis, arms), {"min_ratio": None, "max_ratio": None}
+    alpha, alone = (
+        against_stable_and_error_budget.alpha_of_bound(analysis, arms),
+        {"min_ratio": None, "max_ratio": None},
+    )
     results = [
         thresholds.check(metric.model_copy(update=alone), arm, None, alpha, candidate_name=player.name)
         for metric in analysis.metrics

@@ -6,7 +6,7 @@ from dataclasses import replace
 from learnloop_api.kinds.rollouts.rollout_steps import Hand, Verb
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import experiments, reasons
-from learnloop_operator.rollout.judging import analysis, evidence_windows, release_gates
+from learnloop_operator.rollout.judging import analysis_and_windows, release_gates
 from learnloop_operator.rollout.judging.shadow_step import judge_shadow
 from learnloop_operator.rollout.model.orders_and_overrides import (
     OrderAnnotation,
@@ -29,7 +29,7 @@ from learnloop_operator.rollout.model.rollout_state import (
     without,
 )
 from learnloop_operator.rollout.model.snapshot import Snapshot, model_here
-from learnloop_operator.rollout.steps.rollback_and_guard import (
+from learnloop_operator.rollout.steps.stable_arm_and_rollback import (
     block_of,
     drop_canary,
     ended,
@@ -201,12 +201,17 @@ def _too_bad(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect
         return "ignored", f"{state.hand.verb} is under way already"
     if _at_gates(snapshot, state, order):
         return "refused", "its gates are not passed: wait for them"
-    if state.canary is None or state.stable is None or state.step is None or evidence_windows.young(snapshot, state):
+    if (
+        state.canary is None
+        or state.stable is None
+        or state.step is None
+        or analysis_and_windows.young(snapshot, state)
+    ):
         return None
-    counted = analysis.observed(snapshot, state, state.canary)
+    counted = analysis_and_windows.observed(snapshot, state, state.canary)
     shadow = snapshot.spec.rollout.steps[state.step].shadow
     copies = judge_shadow(snapshot, counted, shadow).breach if shadow else ""
-    breach = copies or analysis.judge_canary(snapshot, counted, state.canary, state.stable).breach
+    breach = copies or analysis_and_windows.judge_canary(snapshot, counted, state.canary, state.stable).breach
     return ("refused", f"a check is breached: {breach}") if breach else None
 
 

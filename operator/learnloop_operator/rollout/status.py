@@ -8,7 +8,7 @@ from learnloop_api.kinds import base, model_deployment
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
 from learnloop_operator.rollout import arm_pods, reasons
-from learnloop_operator.rollout.judging import analysis, fast_lane_arms, release_gates, shadow_step
+from learnloop_operator.rollout.judging import analysis_and_windows, fast_lane_arms, release_gates, shadow_step
 from learnloop_operator.rollout.model import experiment_state, orders_and_overrides, rollout_state
 from learnloop_operator.rollout.model.rollout_state import ArmState, EpisodeRate, NextState, State, save_evidence
 from learnloop_operator.rollout.model.snapshot import Snapshot
@@ -58,7 +58,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
 
 def _pace(snapshot: Snapshot, move: NextState) -> EpisodeRate:
     canary = move.state.canary
-    rate = analysis.episode_rate(snapshot, move.state, canary.revision) if canary else 0.0
+    rate = analysis_and_windows.episode_rate(snapshot, move.state, canary.revision) if canary else 0.0
     return EpisodeRate(snapshot.now, move.state.weight / 100.0, rate)
 
 

@@ -6,11 +6,10 @@ from dataclasses import replace
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import experiments, order_effects, reasons
 from learnloop_operator.rollout.arm_pods import live_arm, ready
-from learnloop_operator.rollout.judging.analysis import observed
-from learnloop_operator.rollout.model import rollout_state
-from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, done
+from learnloop_operator.rollout.judging.analysis_and_windows import observed
+from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, done, why_blocked
 from learnloop_operator.rollout.model.snapshot import Snapshot
-from learnloop_operator.rollout.steps import canary_steps, rollback_and_guard, stable_arm
+from learnloop_operator.rollout.steps import canary_steps, stable_arm_and_rollback
 
 RolloutRule = Callable[[Snapshot, State], NextState | None]
 
@@ -45,10 +44,10 @@ def leave_canary(snapshot: Snapshot, state: State) -> NextState | None:
     if canary is None or stable is None or model is None or model.revision == canary.revision or _is_undone(state):
         return None
     if model.revision == stable.revision:
-        return rollback_and_guard.drop_canary(
+        return stable_arm_and_rollback.drop_canary(
             state, reasons.REVERTED, f"canary {canary.revision} withdrawn: stable {stable.revision} is wanted again"
         )
-    return rollback_and_guard.drop_canary(
+    return stable_arm_and_rollback.drop_canary(
         state, reasons.SUPERSEDED, f"canary {canary.revision} withdrawn: {model.revision} takes its place"
     )
 
@@ -59,7 +58,9 @@ def advance_canary(snapshot: Snapshot, state: State) -> NextState | None:
         return None
     onward = canary_steps.advance(snapshot, state, state.canary)
     if state.stable and snapshot.spec.serving.replicas and not live_arm(snapshot, state.stable.revision).ready:
-        onward = stable_arm.serve_by_canary_when_stable_is_lost(snapshot, state, state.stable, state.canary, onward)
+        onward = stable_arm_and_rollback.serve_by_canary_when_stable_is_lost(
+            snapshot, state, state.stable, state.canary, onward
+        )
     if snapshot.desired.model is not None or _is_undone(state) or _gets_less(state, onward):
         return onward
     problem = snapshot.desired.problem
@@ -91,14 +92,14 @@ def return_to_previous(snapshot: Snapshot, state: State) -> NextState | None:
     model, previous = snapshot.desired.model, state.previous
     if model is None or previous is None or model.revision != previous.revision or not ready(snapshot, model.revision):
         return None
-    return rollback_and_guard.revert(state, previous)
+    return stable_arm_and_rollback.revert(state, previous)
 
 
 def guard_promoted(snapshot: Snapshot, state: State) -> NextState | None:
     """After a promotion the checks go on while the previous arm is kept."""
     if state.previous is None or state.stable is None:
         return None
-    return rollback_and_guard.guard(snapshot, state, state.stable, state.previous)
+    return stable_arm_and_rollback.guard(snapshot, state, state.stable, state.previous)
 
 
 def begin_canary(snapshot: Snapshot, state: State) -> NextState | None:
@@ -132,7 +133,7 @@ def stay_blocked(snapshot: Snapshot, state: State) -> NextState | None:
     block = state.in_the_way(model)
     if block is None or model is None or stable is None:
         return None
-    why, retry = rollout_state.why_blocked(block, model), f"`kubectl learnloop retry {snapshot.name}`"
+    why, retry = why_blocked(block, model), f"`kubectl learnloop retry {snapshot.name}`"
     sentence = f"{why}; {stable.revision} serves until a new model, or {retry}"
     return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
 
@@ -146,9 +147,9 @@ def keep_serving(snapshot: Snapshot, state: State) -> NextState | None:
     return NextState(state, "Healthy", reasons.HEALTHY, f"{revision} serves every episode")
 
 
-BEFORE_ORDERS: tuple[RolloutRule, ...] = (rollback_and_guard.adopt, stay_suspended)
+BEFORE_ORDERS: tuple[RolloutRule, ...] = (stable_arm_and_rollback.adopt, stay_suspended)
 RULES: tuple[RolloutRule, ...] = (
-    stable_arm.serve_first_model,
+    stable_arm_and_rollback.serve_first_model,
     leave_canary,
     advance_canary,
     advance_running_experiment,
@@ -157,7 +158,7 @@ RULES: tuple[RolloutRule, ...] = (
     begin_canary,
     start_due_experiment,
     stay_blocked,
-    stable_arm.await_stable_pods,
+    stable_arm_and_rollback.await_stable_pods,
     keep_serving,
 )
 
@@ -207,7 +208,7 @@ def _onward(snapshot: Snapshot, state: State) -> NextState | None:
     if state.experiment and state.experiment.running and not state.canary:
         return experiments.advance_experiment(snapshot, state, state.experiment)
     if state.previous and state.stable:
-        return rollback_and_guard.guard(snapshot, state, state.stable, state.previous)
+        return stable_arm_and_rollback.guard(snapshot, state, state.stable, state.previous)
     return None
 
 
@@ -234,6 +235,6 @@ def _frozen(snapshot: Snapshot, state: State) -> NextState:
 def _nothing_on_trial(snapshot: Snapshot, state: State) -> NextState:
     model = snapshot.desired.model
     block = state.in_the_way(model)
-    why = rollout_state.why_blocked(block, model) if block and model else ""
+    why = why_blocked(block, model) if block and model else ""
     text = f"suspended; {why}" if why else "suspended: weights and arms stay as they are"
     return NextState(state, "Suspended", reasons.SUSPENDED, text, again_after=IDLE)

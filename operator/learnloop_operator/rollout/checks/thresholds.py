@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold, ReturnRange
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks.against_stable import Comparison
+from learnloop_operator.rollout.checks.against_stable_and_error_budget import Comparison
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Missing, Verdict, count, hold, lost, number
 from learnloop_operator.rollout.metrics.metric_types import (
     PLAIN,

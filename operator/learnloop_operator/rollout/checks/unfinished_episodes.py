@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks import error_budget
+from learnloop_operator.rollout.checks import against_stable_and_error_budget
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Openings, Verdict, hold, lost, number
 from learnloop_operator.rollout.metrics.metric_types import level_text
 from learnloop_operator.statistics import e_values, latency
@@ -106,7 +106,7 @@ def _overdue(
     overdue = min(due, max(0.0, due - (own.closed - own.young)))
     if overdue < FEWEST or bar >= 1.0 or overdue <= bar * due:
         return None
-    alpha = error_budget.alpha_of_unfinished(analysis, arms)
+    alpha = against_stable_and_error_budget.alpha_of_unfinished(analysis, arms)
     least = e_values.mean_interval(e_values.Counts(due, overdue), alpha)[0]
     text = (
         f"episodes: {overdue:.0f} of {due:.0f} that {candidate_name} got more than {analysis.episode_deadline_seconds} "

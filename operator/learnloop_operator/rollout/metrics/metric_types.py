@@ -5,7 +5,7 @@ a mean to which each ended episode contributes once.
 
 Bounds are always valid: look as often as you like, and a good arm is rolled back at most once in 1/alpha. A confidence
 sequence of one arm's mean answers for min and max; bets on batches of the same time answer for what is compared with
-stable (checks/against_stable.py).
+stable (checks/against_stable_and_error_budget.py).
 """
 
 import math

@@ -9,8 +9,7 @@ from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, Metr
 from learnloop_api.kinds.rollouts.gates import GatesStatus
 from learnloop_api.kinds.rollouts.rollout_steps import AnsweredDecision, Hand, OverrideStatus, PastModel, RolloutStep
 from learnloop_operator.core import plan, times
-from learnloop_operator.rollout.checks.against_stable import Comparison, current
-from learnloop_operator.rollout.checks.error_budget import bars_of
+from learnloop_operator.rollout.checks.against_stable_and_error_budget import Comparison, bars_of, current
 from learnloop_operator.rollout.metrics.metric_types import Measure, max_drop_share
 from learnloop_operator.rollout.model.experiment_state import ExperimentState, load_experiment
 from learnloop_operator.rollout.model.snapshot import LiveArm, Model
@@ -120,7 +119,7 @@ class State:
     weight: int = 0
     step_started_at: str | None = None
     step_base: int | None = 0
-    """Episodes of the canary that do not count for the step; None: see judging/evidence_windows.py."""
+    """Episodes of the canary that do not count for the step; None: see judging/analysis_and_windows.py."""
     rollout_started_at: str | None = None
     promoted_at: str | None = None
     blocks: Blocks = ()

@@ -8,12 +8,11 @@ from dataclasses import replace
 from learnloop_api.kinds.rollouts import gates, rollout_steps
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout import arm_pods, evidence, reasons
-from learnloop_operator.rollout.judging import evidence_windows, fast_lane_arms, release_gates, shadow_step
-from learnloop_operator.rollout.judging.analysis import Judgement, judge_canary, observed
+from learnloop_operator.rollout.judging import analysis_and_windows, fast_lane_arms, release_gates, shadow_step
 from learnloop_operator.rollout.model.orders_and_overrides import noted, who
 from learnloop_operator.rollout.model.rollout_state import COMPLETE, ArmState, NextState, State, done, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
-from learnloop_operator.rollout.steps.rollback_and_guard import roll_back
+from learnloop_operator.rollout.steps.stable_arm_and_rollback import roll_back
 from learnloop_operator.rollout.steps.waits import (
     Wait,
     approval,
@@ -88,7 +87,7 @@ def _advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     step = state.step
     if step is None:
         return _starting(snapshot, state, canary)
-    state = observed(snapshot, state, canary)
+    state = analysis_and_windows.observed(snapshot, state, canary)
     if arm_pods.live_arm(snapshot, canary.revision).ready == 0:
         return _lost_pods(snapshot, state, canary)
     return _at_step(snapshot, state, canary, step)
@@ -145,7 +144,7 @@ def _lost_pods(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
 def _next_look(snapshot: Snapshot, canary: ArmState, waited: float) -> float:
     """Not later than the progress deadline."""
     rest = snapshot.spec.rollout.progress_deadline_seconds - waited
-    return min(arm_pods.look_at_pods(snapshot, canary.revision), max(evidence_windows.SOON, rest))
+    return min(arm_pods.look_at_pods(snapshot, canary.revision), max(analysis_and_windows.SOON, rest))
 
 
 def _given_up(snapshot: Snapshot, state: State, canary: ArmState, seconds: float) -> NextState | None:
@@ -163,8 +162,8 @@ def _given_up(snapshot: Snapshot, state: State, canary: ArmState, seconds: float
 
 def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> NextState:
     assert state.stable is not None, "a canary needs a stable arm"
-    verdict = judge_canary(snapshot, state, canary, state.stable)
-    if state.weight and verdict.breach and not evidence_windows.young(snapshot, state):
+    verdict = analysis_and_windows.judge_canary(snapshot, state, canary, state.stable)
+    if state.weight and verdict.breach and not analysis_and_windows.young(snapshot, state):
         return roll_back(snapshot, state, canary, verdict.breach_reason, verdict.breach)
     wanted = snapshot.spec.rollout.steps[step]
     if state.hand:
@@ -213,7 +212,12 @@ def _in_shadow(
 
 
 def _change_weight(
-    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: rollout_steps.RolloutStep, verdict: Judgement
+    snapshot: Snapshot,
+    state: State,
+    canary: ArmState,
+    step: int,
+    wanted: rollout_steps.RolloutStep,
+    verdict: analysis_and_windows.Judgement,
 ) -> NextState:
     """Any change of weight. One to 100 % needs the evidence of both arms: without episodes of stable nothing can be
     compared. A person, late pods or lost ones may have brought the canary to this step without it."""
@@ -240,7 +244,7 @@ def _to_weight(
         return wait(state, reasons.WAITING_FOR_PODS, sentence, interval)
     up = wanted.weight > state.weight
     sentence = f"step {step + 1}/{len(snapshot.spec.rollout.steps)}: {wanted.weight} % of new episodes to the canary"
-    after = state.at_weight(wanted.weight, evidence_windows.begun(state), snapshot.now)
+    after = state.at_weight(wanted.weight, analysis_and_windows.begun(state), snapshot.now)
     name = reasons.WEIGHT_RAISED if up else reasons.WEIGHT_LOWERED
     return NextState(after, "Progressing", reasons.STEPPING, sentence, happened(name, sentence), again_after=interval)
 
