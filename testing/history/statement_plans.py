@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from learnloop_dataplane.postgres import database
-from learnloop_dataplane.postgres.database import SETTING
+from learnloop_dataplane.postgres.row_level_security import SETTING
 
 SECONDS = 20.0
 """For one explained statement."""

@@ -8,8 +8,9 @@ import pytest
 from sqlmodel import func, select
 
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.postgres.database import SETTING, Database
+from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.experience_tables import Artifact, TrainingRunRow
+from learnloop_dataplane.postgres.row_level_security import SETTING
 
 
 @pytest.fixture
