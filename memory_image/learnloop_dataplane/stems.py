@@ -186,7 +186,7 @@ class Analyzer:
     def __init__(self, language: str = "english") -> None:
         if language not in LANGUAGES:
             raise ValueError(f"unknown language {language!r}: name one of {', '.join(LANGUAGES)}")
-        self.name = f"{language}-4"
+        self.name = f"{language}-5"
         self._stop = ENGLISH_STOP_WORDS if language == "english" else frozenset()
         self._ascii_only = language == "english"
         self._stemmer = None if language == NONE else Stemmer.Stemmer(language, CACHED_STEMS)

@@ -110,7 +110,7 @@ class MemoryIndex(SQLModel, table=True):
     visible_from: datetime = time_column()
     visible_to: datetime = time_column(default="'infinity'")
     terms: bytes = column(LargeBinary)
-    named: int = column(SmallInteger, default="0")  # how many of the terms, the first, are its speaker's name
+    named: int = column(SmallInteger, default="0")  # how many of the terms, the first, do not say what it ends
     analyzer: str = column(Text)
     outcome: float = column(REAL, default="0")
     listed: bool = column(Boolean, default="false")

@@ -174,7 +174,7 @@ class Candidates:
         """The memories, and what they were chosen from; None for everything."""
         [row] = await self._db.fetch_as(wanted.namespace, _EVERYTHING, *wanted.arguments())
         if not row["large"]:
-            return await _decided(row, question), None
+            return await _decided(row), None
         words = question.stems.astype(np.int64).tolist()
         rows = await self._db.fetch_as(wanted.namespace, _COUNTS, wanted.agents, [*words, ALL, STEMS])
         counts = {each["word"]: each["n"] for each in rows}
@@ -197,7 +197,7 @@ class Candidates:
         ids += await self._nearest(wanted)
         length = counts.get(STEMS, 0.0) / max(counts.get(ALL, 0.0), 1.0)
         [row] = await self._db.fetch_as(wanted.namespace, _NAMED, *wanted.arguments(), ids)
-        return await _decided(row, question), Population(size, frequency, max(length, 1.0))
+        return await _decided(row), Population(size, frequency, max(length, 1.0))
 
     async def named(self, wanted: Wanted, kinds: Mapping[UUID, int]) -> Memories:
         """Those of these ids that the question may see, with the kinds that were decided among all of their agent."""
@@ -244,11 +244,10 @@ def _rarest(frequency: Any) -> list[int]:
     return places
 
 
-async def _decided(row: Any, question: Question) -> Memories:
+async def _decided(row: Any) -> Memories:
     """The columns of an answer; withdrawals of other types than wanted end what they end, and go."""
     memories, wanted = _columns(row)
-    given = memories, question.withdrawing
-    kinds = await asyncio.to_thread(standing_kinds, *given) if len(memories) > FEW else standing_kinds(*given)
+    kinds = await asyncio.to_thread(standing_kinds, memories) if len(memories) > FEW else standing_kinds(memories)
     memories = replace(memories, kinds=kinds)
     return memories if wanted.all() else memories.only(wanted)
 

@@ -9,16 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_dataplane.recall import ranking, statements
-from learnloop_dataplane.stems import Analyzer, pack, term_hash, text_of, thread_of, words
+from learnloop_dataplane.stems import MAX_TERMS, Analyzer, pack, term_hash, text_of, thread_of, words
 
 MOST_STEMS = 64  # of a question: those at its beginning and those at its end
 MOST_NAME = 64
+SHORT = 120  # characters of a statement that a distiller may still call a withdrawal
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """The columns of a memory that recall reads: packed stems, how many name the speaker, session, and so on."""
+    """The columns of a memory that recall reads: packed stems, how many of the first name no subject, and so on."""
 
     terms: bytes
     named: int
@@ -41,13 +42,20 @@ def index(content: dict[str, object], speaker: str, session: str | None, analyze
     if speaker and spoken == text:
         text = f"{speaker}: {text}"
     terms, name = (analyzer.terms(each, stored=True) for each in (text, speaker))
+    kind, distinct = statements.kind_of(spoken, speaker), set(terms)
+    subject: set[str] = set()
+    if kind >= statements.Kind.WITHDRAWAL or len(spoken) <= SHORT:
+        subject = distinct & set(analyzer.terms(statements.ended(spoken, kind), stored=True))
+    subject -= set(name if terms[: len(name)] == name else ())
+    if len(distinct) <= MAX_TERMS:  # of more the last are cut off, wherever they stand
+        terms.sort(key=subject.__contains__)
     return Indexed(
         pack(terms),
-        len(set(name)) if terms[: len(name)] == name else 0,
+        len(distinct - subject),
         thread_of(session),
         name_hash(speaker),
         statements.is_person(speaker),
-        statements.kind_of(spoken, speaker),
+        kind,
     )
 
 
@@ -76,7 +84,6 @@ def question_of(text: str, analyzer: Analyzer) -> ranking.Question:
         np.array(sorted(names), np.int64),
         np.array(speakers, np.int64),
         _stems(statements.vocabulary("amounts") if statements.asks("amount", text) else "", analyzer),
-        _stems(statements.vocabulary("withdrawing"), analyzer),
         form,
         of_all=asks_assistant,
     )

@@ -49,7 +49,6 @@ INSTRUCTIONS = 5  # one in so many of k may be a standing instruction
 TOPIC = 0.3  # weight of stems that an instruction shares with the best memories and not with the question
 APART, REACH = 0.3, 30.0  # of an order or a summary: how much a chosen memory lowers those around it, and how far
 NEW_WORDS = 1.0  # of a summary: weight of stems that no chosen memory has
-WITHDRAWN = 0.5  # share of the stems that a withdrawal is about
 MOST_STATED = 2000  # instructions, preferences and withdrawals that are compared
 NOBODY = 0  # the hash of an unknown speaker
 
@@ -62,7 +61,7 @@ class Memories:
         ids: bytes [n, 16].
         words: hash << 8 | count of every distinct stem, memory by memory, uint32 [m].
         distinct: how many distinct stems each memory has, int64 [n].
-        named: how many of these, the first, are its speaker's name, int64 [n].
+        named: how many of these, the first, do not say what it ends, if it is a withdrawal, int64 [n].
         sessions: int64 [n]; 0 where a memory belongs to no session.
         same: hash of all that is said, which copies share, int64 [n].
         owners: hash of agent, person and speaker, int64 [n].
@@ -112,7 +111,6 @@ class Question:
         names: hashes of what may be a speaker's name, int64.
         speakers: hashes of `user` or `assistant`, where the question is about what one of them said, int64.
         amounts: hashes of the stems of times and amounts, where the question asks for one, uint32, ascending.
-        withdrawing: hashes of stems that do not say what a withdrawal or an instruction is about, uint32, ascending.
         form: of the answer.
         of_all: of an order or a summary: whether what the assistant said belongs to it as much as what people said.
     """
@@ -121,7 +119,6 @@ class Question:
     names: NDArray[np.int64]
     speakers: NDArray[np.int64]
     amounts: NDArray[np.uint32]
-    withdrawing: NDArray[np.uint32]
     form: Form = Form.FACT
     of_all: bool = False
 
@@ -342,12 +339,12 @@ def _best_of_session(scores: Floats, sessions: NDArray[np.int64]) -> Floats:
     return best
 
 
-def standing_kinds(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArray[np.int64]:
+def standing_kinds(memories: Memories) -> NDArray[np.int64]:
     """The kinds, without instructions and preferences that were withdrawn later.
 
-    A withdrawal ends those before it, of its agent, person and speaker, that share most with it: half of the stems at
-    least that it is about. Given again, it ends what came after it. A reset ends all their instructions. Of very many
-    only the newest count, and older ones are statements.
+    A withdrawal ends those before it, of its agent, person and speaker, that have all the stems that it is about: one
+    that stands in error is recalled with its withdrawal, one that ends in error is lost. Given again, it ends what came
+    after it. A reset ends all their instructions. Of very many only the newest count, and older ones are statements.
     """
     kinds = np.where(memories.kinds == Kind.REPLACEMENT, Kind.INSTRUCTION, memories.kinds)
     rows = memories.as_spoken(np.flatnonzero(kinds))
@@ -358,9 +355,9 @@ def standing_kinds(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArr
     if not len(withdrawals):
         return kinds
     stated = (kinds[rows] == Kind.PREFERENCE) | (kinds[rows] == Kind.INSTRUCTION)
-    owners, stems = _stems_about(memories, places, withdrawing)
-    sizes = np.bincount(owners, minlength=len(rows))
-    about = np.split(stems, np.cumsum(sizes)[:-1])
+    owners, stems, subjects = _stems_of(memories, places)
+    sizes = np.bincount(owners[subjects], minlength=len(rows))
+    about = np.split(stems[subjects], np.cumsum(sizes)[:-1])
     by_stem = np.argsort(stems[stated[owners]], kind="stable")
     holders, index = owners[stated[owners]][by_stem], stems[stated[owners]][by_stem]
     last: dict[tuple[int, bytes], int] = {}  # place of the last withdrawal of the same stems
@@ -375,20 +372,18 @@ def standing_kinds(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArr
         firsts, lasts = np.searchsorted(index, about[place]), np.searchsorted(index, about[place], "right")
         runs = [holders[first:last] for first, last in zip(firsts, lasts, strict=True)]
         shared = np.bincount(np.concatenate([holders[:0], *runs]), minlength=len(rows))[:place]
-        shared = shared * own * (kinds[before] != Kind.STATEMENT)
-        gone = (shared >= WITHDRAWN * max(sizes[place], 1)) & (shared == shared.max(initial=0))
-        kinds[before[gone]] = Kind.STATEMENT
+        kinds[before[own & (shared == sizes[place]) & (shared > 0) & stated[:place]]] = Kind.STATEMENT
     return kinds
 
 
-def _stems_about(memories: Memories, places: Rows, withdrawing: NDArray[np.uint32]) -> tuple[Rows, NDArray[np.uint32]]:
-    """The stems that memories with a place are about, place by place: not their speaker's name, which comes first."""
+def _stems_of(memories: Memories, places: Rows) -> tuple[Rows, NDArray[np.uint32], NDArray[np.bool_]]:
+    """The stems of memories with a place, place by place, and which of them say what a withdrawal ends."""
     few, place = memories.only(places >= 0), places[places >= 0]
-    stems, owners = few.words >> np.uint32(8), np.repeat(place, few.distinct)
     firsts = np.repeat(np.cumsum(few.distinct) - few.distinct, few.distinct)
-    about = ~np.isin(stems, withdrawing) & (np.arange(len(stems)) - firsts >= np.repeat(few.named, few.distinct))
-    order = np.argsort(owners[about], kind="stable")
-    return owners[about][order], stems[about][order]
+    subjects = np.arange(len(few.words)) - firsts >= np.repeat(few.named, few.distinct)
+    owners = np.repeat(place, few.distinct)
+    order = np.argsort(owners, kind="stable")
+    return owners[order], (few.words >> np.uint32(8))[order], subjects[order]
 
 
 def _z_scores(values: Floats) -> Floats:

@@ -66,6 +66,20 @@ def kind_of(text: str, speaker: str = "") -> Kind:
     return Kind.PREFERENCE if prefers else Kind.STATEMENT
 
 
+def ended(text: str, kind: Kind) -> str:
+    """The words that say what a withdrawal ends: of the sentences that end something, or of all where none does."""
+    parts = _sentences(text)
+    if kind < Kind.WITHDRAWAL:
+        return _rules("withdrawing", *(LATIN if text.isascii() else ())).sub(" ", "\n".join(parts))
+    languages = {part: [each for each in _patterns()["withdrawing"] if _ends(part, each)] for part in parts}
+    rest = [part for part in parts if languages[part]] or parts
+    return "\n".join(_rules("withdrawing", *languages[part]).sub(" ", part) for part in rest)
+
+
+def _ends(part: str, language: str) -> bool:
+    return any(_rules(name, language).search(part) for name in ("withdrawals", "prohibitions"))
+
+
 def _has_condition(withdrawal: str) -> bool:
     """By the languages in which it is a withdrawal: "als" and "si" mean something else in others."""
     return any(
@@ -101,9 +115,8 @@ def asks(rules: str, question: str) -> bool:
 
 @cache
 def vocabulary(name: str) -> str:
-    """Words of times and `amounts`, or those of `withdrawing` that do not say what is withdrawn."""
-    numbers = chain(range(100), YEARS) if name == "amounts" else ()
-    return " ".join([*_patterns()["questions"][name], *map(str, numbers)])
+    """Words of times and `amounts`."""
+    return " ".join([*_patterns()["questions"][name], *map(str, chain(range(100), YEARS))])
 
 
 def _sentences(text: str) -> list[str]:
@@ -139,4 +152,4 @@ def _question_rules(name: str) -> re.Pattern[str]:
 
 
 def _compiled(patterns: Iterable[str]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)")

@@ -9,7 +9,7 @@ OLD = """
 UPDATE memory_index SET analyzer = 'older',
     terms = (SELECT terms FROM memory_index WHERE agent_id = 'stranger' LIMIT 1) WHERE agent_id = 'upgraded'
 """
-LEFT = "SELECT count(*) FROM memory_index WHERE analyzer IS DISTINCT FROM 'english-4'"
+LEFT = "SELECT count(*) FROM memory_index WHERE analyzer IS DISTINCT FROM 'english-5'"
 
 
 async def test_rows_from_before_an_upgrade_are_cut_again(dsn: str, tmp_path: Path) -> None:

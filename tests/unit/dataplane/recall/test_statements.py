@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_dataplane.recall.questions import question_of
 from learnloop_dataplane.recall.ranking import standing_kinds
 from learnloop_dataplane.recall.statements import Form, Kind, asks, form_of, kind_of
 
-from .test_ranking import ANALYZER, memories
+from .test_ranking import memories
 
 STATEMENTS = tomllib.loads((Path(__file__).parent / "statements.toml").read_text(encoding="utf-8"))
 ORDERS = (Kind.INSTRUCTION, Kind.REPLACEMENT)
@@ -33,7 +32,7 @@ def test_a_sentence_is_of_the_kind_that_a_reader_takes_it_for(section: str, kind
 def test_a_withdrawal_ends_what_it_is_about_and_nothing_else(rule: str, withdrawal: str, other: str) -> None:
     for speaker in ("user", "Eve", "User Two"):
         contents = memories([("", speaker, rule), ("", "user", other), ("", "user", withdrawal)])
-        kinds = standing_kinds(contents, question_of("", ANALYZER).withdrawing).tolist()
+        kinds = standing_kinds(contents).tolist()
         assert kinds[0] == (Kind.STATEMENT if speaker == "user" else kind_of(rule))
         assert kinds[1] == kind_of(other, "user") != Kind.STATEMENT
 
@@ -41,7 +40,7 @@ def test_a_withdrawal_ends_what_it_is_about_and_nothing_else(rule: str, withdraw
 @pytest.mark.parametrize(("texts", "kinds"), STATEMENTS["newer"]["all"])
 def test_a_new_instruction_holds_beside_the_withdrawal_of_another(texts: list[str], kinds: list[int]) -> None:
     given = memories([("", "user", text) for text in texts])
-    assert standing_kinds(given, question_of("", ANALYZER).withdrawing).tolist() == kinds
+    assert standing_kinds(given).tolist() == kinds
 
 
 @pytest.mark.parametrize("speaker", ["user", "Ann", "", "Ann Smith", "Will", "田中太郎", "محمد علي"])
@@ -50,7 +49,7 @@ def test_a_speakers_name_is_no_subject_and_a_reset_ends_that_speakers_instructio
     resets = ("Ignore all my rules.", "すべての指示を忘れてください。", "تجاهل كل تعليماتي.", "मेरे सभी निर्देश भूल जाओ।")
     for last, kind in (("You can stop it.", Kind.INSTRUCTION), *((text, Kind.STATEMENT) for text in resets)):
         given = memories([("", *each) for each in (*statements, (speaker, last))])
-        kinds = standing_kinds(given, question_of("", ANALYZER).withdrawing).tolist()
+        kinds = standing_kinds(given).tolist()
         assert kinds[:3] == [kind, Kind.INSTRUCTION, Kind.PREFERENCE]
 
 
@@ -61,7 +60,7 @@ def test_thousands_of_statements_are_compared_in_little_memory() -> None:
         [("", "", f"{('I prefer', 'I no longer prefer')[place % 2]} {text}") for place, text in enumerate(texts)]
     )
     tracemalloc.start()
-    standing_kinds(contents, question_of("", ANALYZER).withdrawing)
+    standing_kinds(contents)
     assert tracemalloc.get_traced_memory()[1] < 50e6
     tracemalloc.stop()
 
