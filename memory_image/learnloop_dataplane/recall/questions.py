@@ -42,7 +42,8 @@ def index(content: dict[str, object], speaker: str, session: str | None, analyze
     if speaker and spoken == text:
         text = f"{speaker}: {text}"
     terms, name = (analyzer.terms(each, stored=True) for each in (text, speaker))
-    kind, distinct = statements.kind_of(spoken, speaker), set(terms)
+    role = str(content.get("role") or "")
+    kind, distinct = statements.kind_of(spoken, speaker, role), set(terms)
     subject: set[str] = set()
     if kind >= statements.Kind.WITHDRAWAL or len(spoken) <= SHORT:
         subject = distinct & set(analyzer.terms(statements.ended(spoken, kind), stored=True))
@@ -54,7 +55,7 @@ def index(content: dict[str, object], speaker: str, session: str | None, analyze
         len(distinct - subject),
         thread_of(session),
         name_hash(speaker),
-        statements.is_person(speaker),
+        statements.is_person(speaker, role),
         kind,
     )
 
@@ -77,15 +78,13 @@ def question_of(text: str, analyzer: Analyzer) -> ranking.Question:
     for run in _UNSPACED.findall(text):
         names |= {name_hash(run[i : i + n]) for n in (2, 3, 4) for i in range(len(run) - n + 1)}
     speakers = [*roles, *([name_hash("user")] if statements.asks("first_person", text) else [])]
-    if asks_assistant := statements.asks("assistant", text):
-        speakers.append(name_hash("assistant"))
     return ranking.Question(
         np.array(list(dict.fromkeys(map(term_hash, stems))), np.uint32),
         np.array(sorted(names), np.int64),
         np.array(speakers, np.int64),
         _stems(statements.vocabulary("amounts") if statements.asks("amount", text) else "", analyzer),
         form,
-        of_all=asks_assistant,
+        of_all=statements.asks("assistant", text),
     )
 
 

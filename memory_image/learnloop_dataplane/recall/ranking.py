@@ -109,10 +109,10 @@ class Question:
     Attributes:
         stems: hashes of the distinct stems, uint32 [q].
         names: hashes of what may be a speaker's name, int64.
-        speakers: hashes of `user` or `assistant`, where the question is about what one of them said, int64.
+        speakers: hashes of `user` and of words for roles, where the question is about what they said, int64.
         amounts: hashes of the stems of times and amounts, where the question asks for one, uint32, ascending.
         form: of the answer.
-        of_all: of an order or a summary: whether what the assistant said belongs to it as much as what people said.
+        of_all: whether it asks what the assistant said: in an order or a summary that then belongs to it, too.
     """
 
     stems: NDArray[np.uint32]
@@ -183,7 +183,8 @@ class _Ranking:
         mean = population.length if population else float(lengths.mean())
         self.named = bool(np.isin(question.names, memories.speakers[memories.speakers != NOBODY]).any())
         meant = np.isin(memories.speakers, np.append(question.names, question.speakers))
-        self.speaker = np.where(meant & (memories.speakers != NOBODY), SPEAKER, 1.0)
+        meant = (meant & (memories.speakers != NOBODY)) | (question.of_all & ~memories.persons)
+        self.speaker = np.where(meant, SPEAKER, 1.0)
         words = self._words(1 - B + B * lengths / max(mean, 1.0))
         if question.form != Form.SUMMARY:
             words *= 1 / np.sqrt(1 + lengths / LONG)

@@ -45,9 +45,9 @@ class Form(IntEnum):
     SUMMARY = 2
 
 
-def kind_of(text: str, speaker: str = "") -> Kind:
+def kind_of(text: str, speaker: str = "", role: str = "") -> Kind:
     """The kind of a statement; an assistant's is always an ordinary one."""
-    if not is_person(speaker):
+    if not is_person(speaker, role):
         return Kind.STATEMENT
     parts = _sentences(text)
     languages = LATIN if text.isascii() else ()
@@ -89,9 +89,11 @@ def _has_condition(withdrawal: str) -> bool:
     )
 
 
-def is_person(speaker: str) -> bool:
-    """Whether a person speaks; unknown speakers are people."""
-    return speaker.casefold() not in ASSISTANTS
+def is_person(speaker: str, role: str = "") -> bool:
+    """Whether a person speaks: by the role where one is given, else by the name; unknown speakers are people."""
+    if role:
+        return role.strip().casefold() not in ASSISTANTS
+    return not _question_rules("assistants").search(speaker.strip().casefold())
 
 
 def form_of(question: str) -> Form:

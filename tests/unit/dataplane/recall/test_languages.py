@@ -12,8 +12,6 @@ from .test_ranking import ANALYZER, memories
 
 LANGUAGES = tomllib.loads((Path(__file__).parent / "languages.toml").read_text(encoding="utf-8"))
 FACTS = [fact for each in LANGUAGES.values() for fact in each["facts"]]
-
-
 WORDINGS = [*((each, "questions", 10) for each in LANGUAGES), *((each, "reworded", 9) for each in ("ru", "ar", "hi"))]
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from learnloop_dataplane.recall.questions import index
 from learnloop_dataplane.recall.ranking import standing_kinds
-from learnloop_dataplane.recall.statements import Form, Kind, asks, form_of, kind_of
+from learnloop_dataplane.recall.statements import Form, Kind, asks, form_of, is_person, kind_of
 
-from .test_ranking import memories
+from .test_ranking import ANALYZER, memories
 
 STATEMENTS = tomllib.loads((Path(__file__).parent / "statements.toml").read_text(encoding="utf-8"))
 ORDERS = (Kind.INSTRUCTION, Kind.REPLACEMENT)
@@ -70,6 +71,12 @@ def test_questions_have_a_form_and_ask_about_a_speaker_a_time_or_an_amount() -> 
         assert {form_of(text) for text in texts} == {Form[form]}
     for rules, (yes, no) in STATEMENTS["asks"].items():
         assert ({asks(rules, text) for text in yes}, {asks(rules, text) for text in no}) == ({True}, {False})
+
+
+def test_a_speaker_is_a_person_by_role_or_else_by_name() -> None:
+    for kind, names in STATEMENTS["speaker"].items():
+        assert {name for name in names if is_person(name) != (kind == "person")} == set()
+    assert not index({"text": "Always cite pages.", "role": "assistant"}, "Ana", None, ANALYZER).person
 
 
 @pytest.mark.parametrize("words", ["how ", "hast du "])
