@@ -1,6 +1,7 @@
 """How hard hypothesis looks, and what the garbage collector looks at, for all tests."""
 
 import gc
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,3 +22,10 @@ def pytest_runtestloop() -> None:
     """The half million objects of that are looked at no more: it took a twentieth of the unit tests' time."""
     gc.freeze()
     gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Some wait for a build, and for one another on a busy machine."""
+    for item in items:
+        if item.path.relative_to(Path(__file__).parent).parts[0] in ("argocd", "flux", "loki"):
+            item.add_marker(pytest.mark.timeout(3600))

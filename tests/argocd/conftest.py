@@ -12,13 +12,6 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIG_MAP = ROOT / "charts" / "argocd" / "argocd-cm.yaml"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Some wait for a build, and for one another on a busy machine."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.timeout(3600))
-
-
 @pytest.fixture(scope="session")
 def argocd_program() -> Path:
     """The `argocd` command."""

@@ -8,13 +8,6 @@ import pytest
 from testing.gitops.bare_api_server import bare_api_server as running
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Some wait for a build, and for one another on a busy machine."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.timeout(3600))
-
-
 @pytest.fixture(scope="session")
 def bare_api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Kubeconfig of an API server that knows nothing of learnloop yet."""

@@ -14,13 +14,6 @@ NAMESPACE = "learnloop-system"
 Shipping = Callable[..., dict[str, Any]]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first one waits for the builds."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.timeout(3600))
-
-
 @pytest.fixture(scope="session")
 def shipping(tmp_path_factory: pytest.TempPathFactory) -> Shipping:
     """The chart's collector.yaml and loki.yaml by name, for values of `logs.shipping`."""

@@ -17,6 +17,7 @@ from testing.language.tiny_chat_folder import write_folder
 from testing.servers.policy_servers import CANARY, STABLE
 from testing.servers.ports import held_port
 from testing.servers.recording_server import DataPlane
+from testing.waiting import until
 
 SPEAKING = {"model": "cart", "messages": [{"role": "user", "content": "hi"}]}
 ENDING = {"status": "completed", "episode_return": 1.0, "length": 1, "success": True}
@@ -91,19 +92,11 @@ def talk(client: httpx.Client, url: str, conversations: int = 24) -> set[str]:
     return answered
 
 
-def until(true, client: httpx.Client, url: str) -> None:
-    for _ in range(600):
-        if true():
-            return
-        client.get(f"{url}/readyz")  # a request takes its time, which is all the pause that is needed
-    raise AssertionError("it did not become true in time")
-
-
 def test_a_conversation_reaches_either_arm_and_the_data_plane_without_a_plain_byte(rig: Rig) -> None:
     url = rig.gateways[STABLE].url
     with httpx.Client(verify=rig.verify, trust_env=False, timeout=30) as client:
         assert talk(client, url) == {STABLE, CANARY}
-        until(lambda: rig.recorded() == {STABLE, CANARY}, client, url)
+        until(lambda: rig.recorded() == {STABLE, CANARY})
 
 
 def test_a_gateway_that_trusts_another_authority_hands_no_word_to_the_data_plane_or_the_other_arm(rig: Rig) -> None:
@@ -131,6 +124,6 @@ def test_a_gateway_that_trusts_another_authority_hands_no_word_to_the_data_plane
                 assert response.status_code == 200, response.text
                 assert response.headers["x-learnloop-revision"] == STABLE, "its own arm: the other one is not reached"
                 client.post(f"{gateway.url}/v1/episodes/{response.headers['x-learnloop-episode']}/end", json=ENDING)
-            until(lambda: "CERTIFICATE_VERIFY_FAILED" in gateway.log, client, gateway.url)
+            until(lambda: "CERTIFICATE_VERIFY_FAILED" in gateway.log)
         assert data.posts == []
     assert len(rig.servers[CANARY].requests) == before

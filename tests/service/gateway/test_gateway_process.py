@@ -5,6 +5,7 @@ import json
 import random
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from testing.language.tiny_chat_folder import write_folder
 from testing.servers.policy_servers import CANARY, STABLE
 from testing.servers.ports import held_port
 from testing.servers.recording_server import DataPlane
+from testing.waiting import until
 
 TOOL = {
     "type": "function",
@@ -99,11 +101,8 @@ def turns(trajectory: Trajectory) -> list[LanguageTurn]:
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with ExitStack() as stack:
         made = Rig(tmp_path_factory.mktemp("gateway"), stack)
-        threads = [threading.Thread(target=gateway.start) for gateway in made.gateways.values()]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor() as both:
+            list(both.map(GatewayProcess.start, made.gateways.values()))
         yield made
 
 
@@ -133,7 +132,7 @@ def test_openais_client_talks_to_both_arms_streams_calls_tools_and_keeps_its_con
         if len(answered) == 2 and number > 3:
             break
     assert answered == {STABLE, CANARY}
-    _until(lambda: len(rig.trajectories()) == number + 1)
+    until(lambda: len(rig.trajectories()) == number + 1)
     for trajectory in rig.trajectories():
         one, two = turns(trajectory)
         assert two.prompt_ids[: len(one.prompt_ids) + len(one.sampled_ids)] == one.prompt_ids + one.sampled_ids
@@ -160,7 +159,7 @@ def test_kill_minus_nine_at_any_moment_loses_no_turn_whose_answer_ended(rig: Rig
     gateway, chance = rig.gateways[STABLE], random.Random(7)
     rig.servers[STABLE].pause = 0.002
     rig.weigh(0, 2)
-    _until(lambda: _generation(gateway.url) == 2)
+    until(lambda: _generation(gateway.url) == 2)
     rig.data.answers["/api/v1/trajectories"] = (503, b"{}")  # the data plane is away all the while
     ended: list[str] = []
     stop = threading.Event()
@@ -201,7 +200,7 @@ def test_kill_minus_nine_at_any_moment_loses_no_turn_whose_answer_ended(rig: Rig
     del rig.data.answers["/api/v1/trajectories"]
     assert gateway.stop() == 0, gateway.log
     gateway.start()
-    _until(lambda: set(ended) <= recorded(), 30.0)
+    until(lambda: set(ended) <= recorded())
     assert len(ended) > 20
     rig.servers[STABLE].pause = 0.0
 
@@ -209,7 +208,7 @@ def test_kill_minus_nine_at_any_moment_loses_no_turn_whose_answer_ended(rig: Rig
 def test_with_both_arms_dead_the_fallback_answers_everything_and_none_of_it_is_learned_from_or_evidence(rig):
     gateway = rig.gateways[STABLE]
     rig.weigh(50, 3)
-    _until(lambda: _generation(gateway.url) == 3)
+    until(lambda: _generation(gateway.url) == 3)
     client = rig.client()
     begun = client.chat.completions.with_raw_response.create(model="cart", messages=[{"role": "user", "content": "hi"}])
     since, before = datetime.now(UTC), _ended(rig)
@@ -263,12 +262,3 @@ def _generation(url: str) -> int:
     text = httpx.get(f"{url}/metrics", timeout=10.0, verify=False).text
     line = next(line for line in text.split("\n") if line.startswith("learnloop_routing_generation{"))
     return int(float(line.rsplit(" ", 1)[1]))
-
-
-def _until(true, patience: float = 60.0) -> None:
-    over = threading.Event()
-    for _ in range(int(patience / 0.1)):
-        if true():
-            return
-        over.wait(0.1)
-    raise AssertionError("it did not become true in time")

@@ -1,8 +1,8 @@
 """A person's override at gateways whose clocks are five minutes off: it is never void, and never lasts longer."""
 
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -61,11 +61,8 @@ class Rig:
 
 
 def start(*gateways: GatewayProcess) -> None:
-    threads = [threading.Thread(target=one.start) for one in gateways]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor() as both:
+        list(both.map(GatewayProcess.start, gateways))
 
 
 @pytest.fixture(scope="module")

@@ -87,7 +87,7 @@ async def test_a_pass_of_reading_ends_so_that_what_failed_before_it_is_over(monk
     monkeypatch.setattr(nats_workers, "PASS_SECONDS", 0.1)
 
     async def fetch(*_: object, **__: object) -> list:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0)
         return [message("a")]
 
     reader = Mock(fetch=fetch, unsubscribe=AsyncMock())

@@ -1,7 +1,6 @@
 """`kubectl learnloop progress`: a table of the weeks."""
 
-import json
-
+from testing.browsers.console_server import WrittenCluster
 from testing.command_line import typed
 
 FIRST = {
@@ -37,44 +36,22 @@ LAST = FIRST | {
 }
 
 
-class Rig:
-    """A cluster with one agent and a data plane."""
-
-    namespace = "team-a"
-
-    def __init__(self, *weeks) -> None:
-        self.weeks, self.queries = list(weeks), list[dict[str, str]]()
-
-    def get(self, plural: str, name: str):
-        assert (plural, name) == ("learningagents", "walker")
-        return {}
-
-    def token(self, account: str, audience: str) -> str:
-        return "token"
-
-    def forward(self, service: str):
-        def send(method: str, path: str, query, headers, body, seconds: float) -> tuple[int, str]:
-            assert (method, path) == ("GET", "/api/v1/agents/walker/progress")
-            self.queries.append(dict(query))
-            return 200, json.dumps({"agent": "walker", "weeks": self.weeks})
-
-        return send
-
-
-def printed(rig: Rig, *arguments: str) -> str:
-    return typed(rig, "progress", "walker", *arguments)
+def cluster(*weeks) -> WrittenCluster:
+    made = WrittenCluster(records={"/api/v1/agents/walker/progress": {"agent": "walker", "weeks": weeks}})
+    made.objects["learningagents", "walker"] = {}
+    return made
 
 
 def test_the_table_has_a_row_for_every_week() -> None:
-    rig = Rig(FIRST, LAST)
-    lines = printed(rig, "--weeks", "4").splitlines()
-    assert rig.queries == [{"weeks": "4"}]
+    plane = cluster(FIRST, LAST)
+    lines = typed(plane, "progress", "walker", "--weeks", "4").splitlines()
+    assert plane.requests == [("GET", "/api/v1/agents/walker/progress", {"weeks": "4"}, None)]
     head = "WEEK OF EPISODES SUCCESS SECONDS TURNS SATISFACTION REWARD TRAININGS TRAINED GAIN"
     assert lines[0].split() == f"{head} PROMOTIONS ROLLBACKS FALSE".split()
     assert lines[2].split() == ["2026-03-09", "100", "65%", "15", "+0.40", "0.3", "2", "100%", "+0.2", "2", "1", "1"]
 
 
 def test_an_agent_without_a_figure_has_one_sentence() -> None:
-    assert printed(Rig()) == "walker has no episode, training or deployment in the last 8 weeks"
-    output = printed(Rig({"week": "2026-03-02", "episodes": 3}))
+    assert typed(cluster(), "progress", "walker") == "walker has no episode, training or deployment in the last 8 weeks"
+    output = typed(cluster({"week": "2026-03-02", "episodes": 3}), "progress", "walker")
     assert output.splitlines() == ["WEEK OF     EPISODES", "2026-03-02  3"]
