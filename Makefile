@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests run as many processes as cores: a second thread of a process would only wait, and busily.
 unit rollouts service ranks learn api: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test check lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd flux loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-gpu bench-resume bench-gateway bench-gates audit check-manifests judges
+.PHONY: help demo test check lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd flux loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-gpu bench-worlds bench-resume bench-gateway bench-gates audit check-manifests judges
 
 help: ## this list
 	@hack/help Makefile
@@ -185,6 +185,9 @@ bench-gpu: $(VENV)/.ready ## PPO, SAC and GRPO with and without this machine's G
 
 bench-trainer: $(VENV)/.ready ## training speed and returns, compared with Stable-Baselines3, 9 minutes
 	$(PYTHON) -m bench.trainer.compare $(PYTHON) "$$(bench/trainer/peer_venv $(PYTHON))"
+
+bench-worlds: $(VENV)/.ready ## 16 worlds next to Stable-Baselines3 at equal steps; SEEDS=, ONLY=CartPole,Taxi: fewer; NIGHTLY=1: of hours, too
+	@PYTHONPATH=.:$(subst $(eval) ,:,$(wildcard examples/worlds examples/worlds/*/)) $(PYTHON) -m bench.worlds --seeds $(or $(SEEDS),5) $(if $(ONLY),--only $(ONLY)) $(if $(NIGHTLY),--nightly)
 
 bench-language: $(VENV)/.ready ## training of tiny language models, compared with TRL; SEEDS=1: fewer
 	@OMP_NUM_THREADS=1 $(PYTHON) -m bench.language $(SEEDS)

@@ -4,11 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
-from market import Market
+from market import Market, Trader
 
 IDLE, BUY, SELL = ([share, 1.0, 1.0, 1.0] for share in (0.0, 1.0, -1.0))
 
@@ -72,3 +73,22 @@ def test_learnloop_plays_it_as_a_team() -> None:
     step = world.step(np.ones((2, 5, 4), dtype=np.float32))
     assert step.reward.shape == (2, 5)
     assert {"sharpe", "var", "drawdown", "turnover"} <= set(step.values)
+
+
+def test_the_value_at_risk_is_the_twentieth_part_of_ones_returns() -> None:
+    market = Market()
+    play(market, {"trader_0": BUY}, 30)
+    returns = np.stack(market._returns)
+    sharpe, var = market._risk()
+    assert var == pytest.approx(np.maximum(-np.quantile(returns, 0.05, axis=0), 0.0))
+    assert sharpe[0] == pytest.approx(returns[:, 0].mean() / returns[:, 0].std())
+
+
+def test_one_trader_alone_meets_the_market_of_idle_others() -> None:
+    check_env(Trader(), skip_render_check=True)
+    alone = Trader()
+    alone.reset(seed=3)
+    for _ in range(40):
+        alone.step(np.float32(BUY))
+    assert alone.market.wealth[0] != 100_000.0
+    assert alone.market.wealth[1:].tolist() == [100_000.0] * 4
