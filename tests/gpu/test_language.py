@@ -12,6 +12,7 @@ from learnloop_api.wire.training import Proof
 from learnloop_trainer.language.base_model import folder_digest
 from testing.language.imitating_model import base
 from testing.language.recorded_turns import preferences, turns
+from testing.servers.ports import held_port
 
 __all__ = ["base"]
 
@@ -68,6 +69,20 @@ def test_it_learns_by_playing_on_the_device_and_exports_what_it_learned(launch, 
     facts = proof.language
     assert facts.precision == block.get("precision", "float32")
     assert facts.success - facts.baseline_success >= LEAST_GAIN, facts
+
+
+@pytest.mark.two_gpus
+def test_trl_trains_shards_in_bfloat16_on_two_gpus_by_nccl(launch: Launch, base: Path, tmp_path: Path) -> None:
+    order = ordered(base, "rloo", {**ROUND, "learningRate": 3e-3, **NARROW}, ROUNDS * 128)
+    order["spec"] |= {"engine": "trl", "settings": {"fsdp": True}}
+    with held_port() as port:
+        shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        ends = [rank.ended(500) for rank in [launch(order, RANK=str(rank), **shared) for rank in range(2)]]
+    assert [code for code, _ in ends] == [0, 0], ends
+    assert "2 ranks meet by cpu:gloo,cuda:nccl" in ends[0][1]
+    proof = Proof.model_validate_json((tmp_path / "store/runs/small-1/proof.json").read_text())
+    assert proof.language is not None
+    assert proof.language.success - proof.language.baseline_success >= LEAST_GAIN, proof.language
 
 
 @pytest.mark.parametrize("algorithm", RECORDED)

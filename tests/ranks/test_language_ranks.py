@@ -54,10 +54,15 @@ def test_two_ranks_hold_their_validation_together(launch: Callable, tmp_path: Pa
     assert (proof.while_training.episodes, proof.while_training.exported) == (5, "best")
 
 
-def test_trl_holds_its_conversations_on_two_ranks(launch: Callable, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("algorithm", "settings"), [("grpo", {}), ("rloo", {"fsdp": True})])
+def test_trl_holds_its_conversations_on_two_ranks(algorithm, settings, launch, tmp_path):
     rounds = {"batchEpisodes": 12, "groupSize": 3, "learningRate": 0.001}
-    proof, _ = ended({"algorithm": "grpo", "engine": "trl", "hyperparameters": rounds}, launch, tmp_path)
+    changes = {"algorithm": algorithm, "engine": "trl", "hyperparameters": rounds, "settings": settings}
+    proof, _ = ended(changes, launch, tmp_path)
     assert (proof.engine, proof.world_size, proof.step) == ("trl", 2, 24)
+
+
+FSDP = "trl, fsdp"
 
 
 @pytest.mark.parametrize(
@@ -65,15 +70,19 @@ def test_trl_holds_its_conversations_on_two_ranks(launch: Callable, tmp_path: Pa
     [
         ("own", "bradley-terry", {"batchPairs": 8, "heldOutShare": 0.3}),
         ("trl", "bradley-terry", {"batchPairs": 8, "heldOutShare": 0.3}),
+        (FSDP, "bradley-terry", {"batchPairs": 8, "heldOutShare": 0.3, "weights": "full"}),
         ("trl", "dpo", {"batchPairs": 8, "nllCoefficient": 0}),
+        (FSDP, "dpo", {"batchPairs": 8, "nllCoefficient": 0}),
         ("trl", "sft", {"batchEpisodes": 8}),
+        (FSDP, "sft", {"batchEpisodes": 8, "weights": "full"}),
     ],
 )
 def test_two_ranks_learn_what_one_learns(engine, algorithm, block, launch, tmp_path):
     recording = (turns if algorithm == "sft" else preferences)(tokeniser(ToolLookup(), seed=0), tmp_path, 40)
     block = block | {"recording": recording, "learningRate": 0.005}
-    changes = {"algorithm": algorithm, "engine": engine, "hyperparameters": block, "totalSteps": 80}
-    (alone, one), (together, two) = (ended(changes, launch, tmp_path, size) for size in (1, 2))
+    changes = {"algorithm": algorithm, "engine": engine[:3], "hyperparameters": block, "totalSteps": 80}
+    alone, one = ended(changes, launch, tmp_path, 1)
+    together, two = ended(changes | ({"settings": {"fsdp": True}} if engine == FSDP else {}), launch, tmp_path, 2)
     difference = float(np.abs(one.astype(np.float64) - two).max())
     print(f"largest difference of a weight: {difference:.2e}")
     assert difference < TOLERANCE

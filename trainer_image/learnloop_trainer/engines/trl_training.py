@@ -1,7 +1,8 @@
 """Engine `trl`: language models by TRL's trainers, on the data and under the proof of learnloop's own learners.
 
 TRL trains the network that the session holds, so its checkpoints, its initial weights and its proof are those of engine
-own. Rows of tokens come from the run's experience by collators of ours: no text is encoded again.
+own. A scorer, or shards by FSDP2, it trains apart and copies back. Rows of tokens come from the run's experience by
+collators of ours: no text is encoded again.
 """
 
 import os
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic.alias_generators import to_camel
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from learnloop_environments import errors, randomness
 from learnloop_trainer import baseline_policy, distributed, saver_and_stopper, training_order
@@ -41,20 +43,23 @@ FOLLOWING = (
 REFUSED = {
     **dict.fromkeys(OURS.split(), "is learnloop's own"),
     **dict.fromkeys(FOLLOWING.split(), "follows from hyperparameters and sampling"),
-    **dict.fromkeys(("fsdp", "fsdp_config", "deepspeed"), "shards what the session holds whole"),
+    **dict.fromkeys(("fsdp_config", "fsdp_version"), "is transformers' for accelerate, and fsdp: true needs none"),
+    "deepspeed": "is not in the trainer's image, and fsdp: true shards the model, too",
 }
 """Settings that would do nothing, or make the run's steps and proof untrue."""
 HEEDED = "learning_rate learning_rate_schedule warmup max_gradient_norm weight_decay weights lora precision experience"
 PAIRS = f"{HEEDED} recording batch_pairs"
+PLAYED = f"{HEEDED} batch_episodes group_size epochs kl_coefficient"
 READ = {
     "sft": f"{HEEDED} recording batch_episodes min_reward max_recorded_turns max_staleness",
     "dpo": f"{PAIRS} beta nll_coefficient",
     "bradley-terry": f"{PAIRS} held_out_share score_decay",
-    "grpo": f"{HEEDED} batch_episodes group_size epochs kl_coefficient clip_low clip_high scale_by_deviation",
+    "rloo": f"{PLAYED} ratio_cap",
+    "grpo": f"{PLAYED} clip_low clip_high scale_by_deviation",
 }
 """Hyperparameters that are heeded here."""
-CURVES = {"loss": "loss", "grad_norm": "gradient_norm", "kl": "kl", "entropy": "entropy", "reward": "reward"}
-PARTS = "gradient_accumulation_steps"
+CURVES = {"loss": "loss", "grad_norm": "gradient_norm", "kl": "kl", "entropy": "entropy", "rewards/won/mean": "reward"}
+PARTS, SHARDED = "gradient_accumulation_steps", "fsdp"
 IGNORED = -100
 Columns = dict[str, Any]
 Examples = Sequence[Mapping[str, int]]
@@ -67,9 +72,24 @@ def begin(order: training_order.Order, group: distributed.Group, device: torch.d
         os.environ["LOCAL_RANK"] = str(device.index or 0)
         os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = group.place.master, str(group.place.port)
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
-    own = language_training.begin_language(order, group, device, store)
+    shards = _shards(order, group)
+    own = language_training.begin_language(order, group, torch.device("cpu") if shards else device, store)
     held = {one.name: getattr(own, one.name) for one in fields(own)}
-    return TrlTraining(**held | {"title": f"TRL: {own.title}"}, order=order, group=group)
+    return TrlTraining(**held | {"title": f"TRL: {own.title}"}, order=order, group=group, device=device, shards=shards)
+
+
+def _shards(order: training_order.Order, group: distributed.Group) -> Columns:
+    """How transformers loads a model of which each rank holds a part; nothing where each holds it whole."""
+    wanted = (order.spec.settings or {}).get(SHARDED, False)
+    if not isinstance(wanted, bool):
+        raise errors.ConfigError(f"{SETTINGS}.{SHARDED}", wanted, "is neither true nor false", "set true")
+    if not wanted:
+        return {}
+    if group.place.size == 1:
+        raise errors.ConfigError(f"{SETTINGS}.{SHARDED}", wanted, "shards a model over ranks", "set spec.workers")
+    from transformers.distributed import DistributedConfig
+
+    return {"distributed_config": DistributedConfig(fsdp_size=group.place.size)}
 
 
 def _refuse_unheard(order: training_order.Order) -> None:
@@ -96,10 +116,14 @@ class TrlTraining(language_training.LanguageTraining):
 
     order: training_order.Order
     group: distributed.Group
+    device: torch.device
+    shards: Columns
+    """Of the model that learns, as transformers loads it; the session's is whole, and waits in the host's memory."""
     trainer: Any = None
     lessons: Sequence[Any] = ()
     """Rows or pairs; none where conversations are held."""
-    scorer: Any = None
+    apart: Any = None
+    """A scorer, or shards, that TRL trains in place of the session's model."""
 
     def iterate(self, session: saver_and_stopper.Run) -> None:
         """Updates for CHUNK_SECONDS, or to the end. Collective."""
@@ -123,11 +147,14 @@ class TrlTraining(language_training.LanguageTraining):
         trainer.train()
         learner.network.model.eval()
         trainer.remove_callback(progress)
-        if self.scorer is not None:
-            self._exchange(self.scorer, back=True)
+        if self.apart is not None:
+            self._exchange(back=True)
         with torch.no_grad():  # ranks that reduce gradients have given the weights memory of their own
             parts = [part.detach().float().reshape(-1) for part in learner.network.trainable.values()]
             learner.network.vector.copy_(torch.cat(parts))
+        if self.shards and learner.step >= self.order.spec.total_steps:
+            self.trainer = self.apart = None
+            learner.network.place(self.device)  # for the proof
 
     @property
     def size(self) -> int:
@@ -147,6 +174,8 @@ class TrlTraining(language_training.LanguageTraining):
         more: Columns = {"max_length": None}
         form: Columns
         given: Columns = {"data_collator": self._pairs}
+        if self.shards or isinstance(learner, BradleyTerry):
+            model = self.apart = self._loaded_apart()
         if isinstance(learner, Sft):
             self.lessons = [row for episode in learner._fetched() for row in episode.rows if row.sampled.any()]
             kind, config = trl.SFTTrainer, trl.SFTConfig
@@ -154,19 +183,19 @@ class TrlTraining(language_training.LanguageTraining):
         elif isinstance(learner, Dpo):
             self.lessons, kind, config, more = learner._fetched(), trl.DPOTrainer, trl.DPOConfig, self._dpo()
             form = dict.fromkeys(("prompt", "chosen", "rejected"), self.base.tokeniser.decode([0, 1]))
-            given["ref_model"] = self.base.model(learner.network.device, model.dtype)
+            given["ref_model"] = self._loaded("AutoModelForCausalLM")
         elif isinstance(learner, BradleyTerry):
             self.lessons, kind, config = learner.pairs.learned, trl.RewardTrainer, trl.RewardConfig
             more["center_rewards_coefficient"] = learner.parameters.score_decay
             more["pad_token"] = self._padding(self.lessons)
             form = {"chosen_ids": [0], "rejected_ids": [0]}
-            model = self.scorer = self._scorer()
         else:
             kind, config, more, form = trl.GRPOTrainer, trl.GRPOConfig, self._grpo(), {"prompt": "0"}
-            given = {"rollout_func": self._rollout, "reward_funcs": lambda won, **_: won}
+            given = {"rollout_func": self._rollout, "reward_funcs": _won}
         given |= {"processing_class": deepcopy(self.base.tokeniser), "optimizers": self._optimisers(model)}
         given["train_dataset"] = _dataset({name: [value] for name, value in form.items()})
-        maker, settings = config, self.order.spec.settings or {}
+        maker, settings = config, {**(self.order.spec.settings or {})}
+        settings.pop(SHARDED, None)
         try:
             arguments = config(**self._arguments() | more | settings)
             maker = kind
@@ -188,7 +217,7 @@ class TrlTraining(language_training.LanguageTraining):
             "max_grad_norm": parameters.max_gradient_norm,
             "bf16": parameters.precision == "bfloat16",
             "seed": self.order.spec.seed,
-            "use_cpu": self.learner.network.device.type == "cpu",
+            "use_cpu": self.device.type == "cpu",
             "gradient_checkpointing": False,
             "train_sampling_strategy": "sequential",
             "remove_unused_columns": False,
@@ -213,9 +242,12 @@ class TrlTraining(language_training.LanguageTraining):
         return batch | {"labels": labels}
 
     def _pairs(self, examples: Examples) -> dict[str, torch.Tensor]:
-        pairs, reward = [self.lessons[example["number"]] for example in examples], self.scorer is not None
+        pairs, reward = (
+            [self.lessons[example["number"]] for example in examples],
+            isinstance(self.learner, BradleyTerry),
+        )
         some = [pair.chosen.rows[-1] for pair in pairs] + [pair.rejected.rows[-1] for pair in pairs]
-        batch = _padded(some, self.scorer.config.pad_token_id if reward else 0)
+        batch = _padded(some, self.apart.config.pad_token_id if reward else 0)
         if reward:
             del batch["completion_mask"]
         return batch
@@ -233,17 +265,24 @@ class TrlTraining(language_training.LanguageTraining):
         if self.size // self.group.place.size % parameters.group_size:
             fix = "make batchEpisodes a multiple of ranks × groupSize"
             raise errors.ConfigError(f"{PARAMETERS}.batchEpisodes", self.size, "divides a group among ranks", fix)
-        return {
+        more: Columns = {
             "num_generations": parameters.group_size,
             "num_iterations": self.reuses,
             "temperature": model.sampling.temperature,
             "max_completion_length": self.context,
             "beta": parameters.kl_coefficient,
-            "epsilon": parameters.clip_low,
-            "epsilon_high": parameters.clip_high,
-            "scale_rewards": "group" if parameters.scale_by_deviation else "none",
             "shuffle_dataset": False,
         }
+        if self.shards:  # of the reference that TRL loads
+            more["model_init_kwargs"] = self.shards
+        if (
+            self.order.spec.algorithm == "rloo"
+        ):  # r less the others' mean: the group's size times r less the mean of all
+            others = max(1, parameters.group_size - 1)
+            more |= {"scale_rewards": "none", "reward_weights": [parameters.group_size / others], "loss_type": "grpo"}
+            return more | {"epsilon": 1.0, "epsilon_high": parameters.ratio_cap - 1}
+        scale = "group" if parameters.scale_by_deviation else "none"
+        return more | {"epsilon": parameters.clip_low, "epsilon_high": parameters.clip_high, "scale_rewards": scale}
 
     def _rollout(self, prompts: Sequence[str], trainer: Any) -> Columns:
         """Conversations about these tasks, held with the environment by the sampler of engine own."""
@@ -254,11 +293,16 @@ class TrlTraining(language_training.LanguageTraining):
         limits = baseline_policy.limits(model.sampling, self.chat, self.context)
         draws = [sampler.Draw(int(task), int(task) * size + at % size) for at, task in enumerate(prompts)]
         network = self.learner.network
+        if self.shards:
+            self._exchange(back=True)
+            network.place(self.device)
         network.model.eval()
         with network.sampling() as speaking:
             speak = sampler.Sampler(speaking)
             held = rollouts.play(draws, randomness.Split.TRAINING, speak, limits, self.learner.step // self.size)
         network.model.train()
+        if self.shards:
+            network.place(torch.device("cpu"))
         columns: Columns = {name: [] for name in ("prompt_ids", "completion_ids", "env_mask", "won", "logprobs")}
         for episode in held:
             if len(episode.rows) != 1:
@@ -280,30 +324,48 @@ class TrlTraining(language_training.LanguageTraining):
         texts: Mapping[str, int] = self.base.tokeniser.get_vocab()
         return min((word, text) for text, word in texts.items() if word not in last)[1]
 
-    def _scorer(self) -> Any:
-        """The network as transformers' model for scores, with the same weights and the same adapter."""
-        from transformers import AutoModelForSequenceClassification
+    def _loaded(self, kind: str, **more: Any) -> Any:
+        import transformers
 
+        learner = self.learner
+        model = getattr(transformers, kind).from_pretrained(
+            self.base.folder, local_files_only=True, dtype=learner.network.model.dtype, **self.shards, **more
+        )
+        return model if self.shards else model.to(self.device)
+
+    def _loaded_apart(self) -> Any:
+        """The network as shards, or as transformers' model for scores, with the same weights and the same adapter."""
         learner, parameters = self.learner, self.learner.parameters
-        assert isinstance(learner, BradleyTerry)
-        scorer = AutoModelForSequenceClassification.from_pretrained(
-            self.base.folder, num_labels=1, local_files_only=True, dtype=learner.network.model.dtype
-        ).to(learner.network.device)
+        scores = isinstance(learner, BradleyTerry)
+        of_scores: Columns = {"kind": "AutoModelForSequenceClassification", "num_labels": 1}
+        self.apart = self._loaded(**of_scores if scores else {"kind": "AutoModelForCausalLM"})
         if learner.network.adapters is not None:
             wanted = parameters.lora
-            lora.attach(scorer, wanted.layers, wanted.rank, wanted.alpha, self.order.spec.seed)
-        scorer.score.requires_grad_(requires_grad=True)
-        self._exchange(scorer, back=False)
-        return scorer
+            lora.attach(self.apart, wanted.layers, wanted.rank, wanted.alpha, self.order.spec.seed)
+        if scores:
+            self.apart.score.requires_grad_(requires_grad=True)
+        self._exchange(back=False)
+        return self.apart
 
     @torch.no_grad()
-    def _exchange(self, scorer: Any, *, back: bool) -> None:
-        """Copy what learns to the scorer, or `back`."""
-        parts = dict(scorer.named_parameters())
+    def _exchange(self, *, back: bool) -> None:
+        """Copy what learns to the model apart, or `back`. Collective where that is in shards."""
+        parts = dict(self.apart.named_parameters())
         for name, own in self.learner.network.trainable.items():
             other = parts.get({"value_head.weight": "score.weight"}.get(name, name))
-            if other is not None:
-                (own if back else other).copy_(other if back else own)
+            if other is None:
+                continue
+            if back:
+                own.copy_(other.full_tensor() if isinstance(other, DTensor) else other)
+            elif isinstance(other, DTensor):
+                whole = own.detach().to(other.device)
+                other.copy_(distribute_tensor(whole, other.device_mesh, other.placements, src_data_rank=None))
+            else:
+                other.copy_(own)
+
+
+def _won(won: list[float], **_: Any) -> list[float]:
+    return won
 
 
 def _read(row: rows.Row) -> np.ndarray[Any, Any]:

@@ -83,7 +83,13 @@ class LanguageNetwork:
 
     @property
     def device(self) -> torch.device:
-        return self.vector.device
+        return next(self.model.parameters()).device
+
+    def place(self, device: torch.device) -> None:
+        """Move the model to where it speaks; what learns must be in `vector` again before a checkpoint."""
+        for part in (self.model, self.value_head):
+            if part is not None:
+                part.to(device)
 
     def score(self, batch: rows.TokenBatch, *, entropy_gradient: bool = False) -> Scores:
         """Log-probabilities of the batch's sampled tokens, in float32 whatever the layers compute in."""

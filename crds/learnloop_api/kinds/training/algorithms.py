@@ -247,6 +247,7 @@ _ALL: tuple[Algorithm, ...] = (
         "REINFORCE of a language model, the task's other conversations as baseline",
         POLICY_GRADIENT,
         language=True,
+        engines=("own", "trl"),
         plays=True,
     ),
     # Shao et al., 2024, arXiv 2402.03300

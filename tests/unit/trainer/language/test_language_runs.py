@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -24,6 +26,7 @@ from learnloop_trainer.export.language_model_files import ADAPTER, BASE, KIND, r
 from learnloop_trainer.language.algorithms import ALGORITHMS
 from learnloop_trainer.language.base_model import folder_digest
 from learnloop_trainer.language.rows import make as make_batch
+from learnloop_trainer.language.sampler import Rollouts
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place, read_order
 from learnloop_trainer.training_run.language_training import begin_language
@@ -137,6 +140,23 @@ def test_a_reward_model_ends_in_a_file_that_scores_and_in_a_proof_with_its_held_
     scorer = RewardModel(body)
     assert scorer.facts[BASE] == facts.base_sha256
     assert 0 <= scorer.score("What is in box 1?", "12") <= 1
+
+
+def test_rloo_by_trl_takes_the_step_that_engine_own_takes(
+    ordered: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = Rollouts.play
+    worth = lambda episode: replace(episode, reward=float(episode.rows[0].ids.sum() % 7))  # noqa: E731
+    monkeypatch.setattr(Rollouts, "play", lambda *arguments: [worth(episode) for episode in play(*arguments)])
+    store, block, ends = DirectoryStore(tmp_path / "store", "lm-1"), {"klCoefficient": 0, "maxGradientNorm": 100}, []
+    quiet: Any = SimpleNamespace(stopper=SimpleNamespace(requested=False), reporter=Mock())
+    for engine, begin in (("own", begin_language), ("trl", trl_training.begin)):
+        training = begin(ordered("rloo", 8, block, spec={"engine": engine}), Alone(), CPU, store)
+        before = training.learner.network.vector.clone()
+        training.iterate(quiet)
+        ends.append(training.learner.network.vector - before)
+    assert ends[0].abs().max() > 1e-4
+    assert torch.allclose(*ends, rtol=0.01, atol=1e-6)
 
 
 @pytest.mark.parametrize("algorithm", ["sft", "dpo", "grpo", "bradley-terry"])
@@ -289,6 +309,8 @@ def by_trl(block: dict | None = None, **settings) -> dict:
         (by_trl({"entropyCoefficient": 0.1}), "hyperparameters.entropyCoefficient.*0.1.*not heeded"),
         (by_trl(learning_rate=1.0), "settings.learning_rate.*1.0.*follows from hyperparameters"),
         (by_trl(steps_per_generation=2), "settings.steps_per_generation"),
+        (by_trl(fsdp=True), "settings.fsdp.*shards a model over ranks.*set spec.workers"),
+        (by_trl(deepspeed={}), "settings.deepspeed.*not in the trainer's image"),
         (by_trl(gradient_accumulation_steps=0), "settings.gradient_accumulation_steps.*0.*is not a whole"),
         (by_trl(no_such=1), "are refused by GRPOConfig"),
         (by_trl(use_transformers_continuous_batching=True, sync_ref_model=True, beta=0), "are refused by GRPOTrainer"),
