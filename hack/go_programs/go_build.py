@@ -77,6 +77,8 @@ TRAINER = Module(
     },
 )
 """Kubeflow Trainer v2, and the JobSets that it makes."""
+DEFINITIONS = Module("definitions", {})
+"""Not built: other projects' definitions, for checks of manifests and for tests."""
 KUEUE = Module("kueue", {})
 """Not built: the definition of what a queue admits, for tests."""
 GATEWAY = Module("gateway", {"contour": "github.com/projectcontour/contour/cmd/contour"})

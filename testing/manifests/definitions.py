@@ -15,18 +15,16 @@ from testing.manifests.json_schemas import Kind, Schema, of_definition, of_kuber
 from testing.operators import training_kinds
 
 ROOT = Path(__file__).resolve().parents[2]
-DEFINITIONS = go_build.Module("definitions", {})
-"""Not built: other projects' definitions, for checks of manifests."""
 OF_OTHERS = (
     *(
         (
-            DEFINITIONS,
+            go_build.DEFINITIONS,
             "github.com/prometheus-operator/prometheus-operator",
             f"example/prometheus-operator-crd/monitoring.coreos.com_{kinds}.yaml",
         )
         for kinds in ("servicemonitors", "podmonitors", "prometheusrules")
     ),
-    (DEFINITIONS, "github.com/cert-manager/cert-manager", "deploy/crds/cert-manager.io_certificates.yaml"),
+    (go_build.DEFINITIONS, "github.com/cert-manager/cert-manager", "deploy/crds/cert-manager.io_certificates.yaml"),
     (go_build.GATEWAY, CRD_MODULE, f"{CRD_FOLDER}/gateway.networking.k8s.io_gateways.yaml"),
     (go_build.GATEWAY, CRD_MODULE, f"{CRD_FOLDER}/gateway.networking.k8s.io_httproutes.yaml"),
 )

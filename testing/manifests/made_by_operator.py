@@ -24,7 +24,7 @@ from learnloop_operator.memory_services.decide_service import decide as decide_m
 from learnloop_operator.memory_services.service_snapshot import MemoryServiceSnapshot, budgets_json
 from learnloop_operator.rollout.decide import decide as decide_rollout
 from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, resolve
-from learnloop_operator.training.backends import BACKENDS, Backends
+from learnloop_operator.training.backends import BACKENDS, RAY_JOB, Backends
 from learnloop_operator.training.ranks import RankDefaults
 from learnloop_operator.training.run_snapshot import RunRequest
 from testing.language.spoken import DIGEST, SPOKEN
@@ -91,6 +91,9 @@ def _training_jobs() -> Iterator[tuple[str, tuple[KubeObject, ...]]]:
         numbers = {"algorithm": "ppo", "data": {"environment": "Own-v1", "environmentConfigMap": {"name": "own"}}}
         spoken = {"algorithm": "rloo", "data": {"environment": "ToolLookup-v1", "languageModel": SPOKEN}}
         for shape, algorithm in (("numbers", numbers), ("language", spoken | QUEUED)):
+            if backend is RAY_JOB:
+                program = {"image": "registry.example/own:1", "command": ["/train"], "resources": ON_A_GPU}
+                algorithm = algorithm | numbers | {"algorithm": "custom", "pod": program}
             spec = TrainingJobSpec.model_validate({"totalSteps": 1000, **gang, **algorithm})
             request = RunRequest(
                 job=_object("TrainingJob", "walker-1"),

@@ -42,6 +42,11 @@ SOURCES: tuple[Source, ...] = (
         "sigs.k8s.io/kueue",
         "config/components/crd/bases/kueue.x-k8s.io_workloads.yaml",
     ),
+    (
+        go_build.DEFINITIONS,
+        "github.com/ray-project/kuberay/ray-operator",
+        "config/crd/bases/ray.io_rayjobs.yaml",
+    ),
 )
 
 

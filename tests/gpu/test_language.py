@@ -72,7 +72,7 @@ def test_it_learns_by_playing_on_the_device_and_exports_what_it_learned(launch, 
 
 
 @pytest.mark.two_gpus
-def test_trl_trains_shards_in_bfloat16_on_two_gpus_by_nccl(launch: Launch, base: Path, tmp_path: Path) -> None:
+def test_trl_trains_shards_in_bfloat16_on_two_gpus_by_nccl(launch, base, tmp_path):
     order = ordered(base, "rloo", {**ROUND, "learningRate": 3e-3, **NARROW}, ROUNDS * 128)
     order["spec"] |= {"engine": "trl", "settings": {"fsdp": True}}
     with held_port() as port:

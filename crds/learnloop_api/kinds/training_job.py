@@ -255,11 +255,11 @@ class TrainingTemplate(Recipe):
         le=1024,
         description="Worker pods in addition to the master; ranks = 1 + workers. May be changed during the run.",
     )
-    backend: Literal["auto", "pytorchjob", "trainjob", "job"] = Field(
+    backend: Literal["auto", "pytorchjob", "trainjob", "job", "rayjob"] = Field(
         default="auto",
         description="What runs the ranks. pytorchjob: Kubeflow training operator v1; trainjob: Kubeflow Trainer v2; "
         "job: a plain Job of one rank, which needs no operator. auto: the first of these that the "
-        "cluster has and that can run this.",
+        "cluster has and that can run this. rayjob: KubeRay, for engine image.",
     )
     queue: Queue | None = Field(
         default=None, description="Waits for its turn in a queue of Kueue; if omitted, it begins immediately."

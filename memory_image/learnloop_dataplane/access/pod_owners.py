@@ -21,8 +21,11 @@ MAKERS = {
     ("trainer.kubeflow.org", "TrainJob"): ("trainer.kubeflow.org/v1alpha1", "trainjobs"),
     ("jobset.x-k8s.io", "JobSet"): ("jobset.x-k8s.io/v1alpha2", "jobsets"),
     ("batch", "Job"): ("batch/v1", "jobs"),
+    ("ray.io", "RayJob"): ("ray.io/v1", "rayjobs"),
+    ("ray.io", "RayCluster"): ("ray.io/v1", "rayclusters"),
 }
-"""The kinds that make pods of a gang, with version and resource. A TrainJob makes a JobSet, and a JobSet Jobs."""
+"""The kinds that make pods of a gang, with version and resource. A TrainJob makes a JobSet, and a JobSet Jobs; a RayJob
+makes a RayCluster."""
 MOST_MAKERS = 3
 
 

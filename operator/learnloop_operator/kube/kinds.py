@@ -40,7 +40,8 @@ OWN_KINDS = (LEARNING_AGENT, TRAINING_JOB, REWARD_POLICY, MODEL_DEPLOYMENT, MEMO
 PYTORCH_JOB = ResourceKind("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 TRAIN_JOB = ResourceKind("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob")
 JOB = ResourceKind("batch", "v1", "jobs", "Job")
-GANG_KINDS = (PYTORCH_JOB, TRAIN_JOB, JOB)
+RAY_JOB = ResourceKind("ray.io", "v1", "rayjobs", "RayJob")
+GANG_KINDS = (PYTORCH_JOB, TRAIN_JOB, JOB, RAY_JOB)
 """Kinds that may run the ranks of a TrainingJob: see training/backends.py."""
 WORKLOAD = ResourceKind("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
 POD = ResourceKind("", "v1", "pods", "Pod")

@@ -1,5 +1,6 @@
-"""Backends of training (PyTorchJob, TrainJob, Job), and the choice among them."""
+"""Backends of training (PyTorchJob, TrainJob, Job, RayJob), and the choice among them."""
 
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,6 +8,7 @@ from learnloop_api import names
 from learnloop_api.kinds import base, training_job
 from learnloop_operator.core.plan import KubeObject
 from learnloop_operator.training.ranks import (
+    RAY_SCRIPT,
     Backend,
     RankDefaults,
     backend_job,
@@ -208,6 +210,70 @@ class Job(Backend):
         )
 
 
+RAY_WORKER = "ray-worker"
+RAY_ENDS = {"Complete": "Complete", "Failed": "Failed", "ValidationFailed": "Failed"}
+"""Conditions that KubeRay would write, by status.jobDeploymentStatus."""
+
+
+class RayJob(Backend):
+    """A Ray cluster for the program of engine image. The trainer is the second container of its head, and alone: Ray's
+    workers have the program's image and no token."""
+
+    def unfit(self, spec: training_job.TrainingJobSpec, _defaults: RankDefaults) -> str:
+        """Accept engine image."""
+        if spec.trained_by == "image":
+            return ""
+        return "a RayJob runs the program of engine: image: set algorithm to custom, or choose another backend"
+
+    def render(self, request: RunRequest, defaults: RankDefaults) -> KubeObject:
+        """KubeRay starts Ray in the first container of each pod, then the program by Ray's API. The cluster goes a
+        minute after the end: pods that have failed say why."""
+        template = rank_template(request, defaults, self.container)
+        trainer, engine = template["spec"]["containers"]
+        entrypoint = f"{shlex.join(engine.pop('command'))}; {RAY_SCRIPT}"
+        mounted = {mount["name"] for mount in engine["volumeMounts"]}
+        volumes = [volume for volume in template["spec"]["volumes"] if volume["name"] in mounted]
+        count = request.spec.workers
+        workers = {
+            "groupName": "workers",
+            **dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), count),
+            **_group(template, containers=[{**engine, "name": RAY_WORKER}], volumes=volumes),
+        }
+        cluster = {
+            "headGroupSpec": _group(template, containers=[engine, trainer]),
+            **({"workerGroupSpecs": [workers]} if count else {}),
+        }
+        ends = {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 60}
+        spec = {"entrypoint": entrypoint, "submissionMode": "HTTPMode", "rayClusterSpec": cluster, **ends}
+        return gang(self, request, spec)
+
+    def read(self, manifest: KubeObject) -> BackendJob:
+        """KubeRay writes words in place of conditions: Ray's own, and those of the cluster around it."""
+        spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
+        end = RAY_ENDS.get(str(status.get("jobDeploymentStatus")))
+        if end and status.get("jobStatus") in ("FAILED", "STOPPED"):
+            end = "Failed"
+        reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+        condition = {"type": end, "status": "True", "message": f"{reason}: {message}" if reason else message}
+        conditions = [{**condition, "lastTransitionTime": status.get("endTime")}] if end else []
+        cluster = spec.get("rayClusterSpec")
+        groups = (cluster or {}).get("workerGroupSpecs") or ()
+        return backend_job(
+            self,
+            {**manifest, "status": {**status, "conditions": conditions} if status else {}},
+            succeeded="Complete",
+            workers=None if cluster is None else sum(int(group.get("replicas") or 0) for group in groups),
+            queued=bool(spec.get("suspend")),
+        )
+
+
+def _group(template: dict[str, Any], **pod: Any) -> dict[str, Any]:
+    return {
+        "rayStartParams": {},
+        "template": {**template, "spec": {**template["spec"], "restartPolicy": "Never", **pod}},
+    }
+
+
 AUTO = "auto"
 PYTORCH_JOB = PyTorchJob(
     name="pytorchjob",
@@ -225,14 +291,35 @@ TRAIN_JOB = TrainJob(
     install="Kubeflow Trainer v2.2 or later",
 )
 JOB = Job(name="job", api_version="batch/v1", kind="Job", container="trainer", install="nothing: every cluster has it")
-BACKENDS: tuple[Backend, ...] = (PYTORCH_JOB, TRAIN_JOB, JOB)
-"""Backends in the order in which `auto` tries them: an installed training operator goes first, the plain Job last."""
-CONTAINERS = frozenset(backend.container for backend in BACKENDS)
+RAY_JOB = RayJob(
+    name="rayjob",
+    api_version="ray.io/v1",
+    kind="RayJob",
+    container="trainer",
+    install="KubeRay",
+    longest_name=47,  # KubeRay's MaxRayJobNameLength
+    callers=(
+        {
+            "from": [
+                {
+                    "namespaceSelector": {},
+                    "podSelector": {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}},
+                }
+            ],
+            "ports": [{"port": 8265}],  # Ray's API, by which KubeRay starts and follows the program
+        },
+    ),
+)
+BACKENDS: tuple[Backend, ...] = (PYTORCH_JOB, TRAIN_JOB, JOB, RAY_JOB)
+"""Backends in the order in which `auto` tries them: an installed training operator goes first, the plain Job last.
+`auto` never means RayJob: its pods meet by Ray alone."""
+CONTAINERS = frozenset({RAY_WORKER, *(backend.container for backend in BACKENDS)})
 
 
 def candidates(preference: str) -> tuple[Backend, ...]:
     """The backends that spec.backend leaves open."""
-    return tuple(backend for backend in BACKENDS if preference in (AUTO, backend.name))
+    every = BACKENDS[:-1] if preference == AUTO else BACKENDS
+    return tuple(backend for backend in every if preference in (AUTO, backend.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,13 +342,16 @@ class Backends:
 
     def render(self, backend: Backend, request: RunRequest) -> tuple[KubeObject, ...]:
         """One attempt on this backend, and before it the network that its ranks see."""
-        return (*rank_network(request, self.defaults), backend.render(request, self.defaults))
+        return (*rank_network(backend, request, self.defaults), backend.render(request, self.defaults))
 
     def _refusal(self, snapshot: TrainingSnapshot, backend: Backend) -> str:
         if backend.name not in snapshot.installed:
             kind = f"{backend.kind} ({backend.api_version})"
             return f"the kind {kind} does not exist in this cluster, install {backend.install}"
         unfit = backend.unfit(snapshot.spec, self.defaults)
+        if len(snapshot.name) > backend.longest_name and not unfit:
+            unfit = f"metadata.name is longer than the {backend.longest_name} characters that a {backend.kind} may have"
+            unfit += ": create it again under a shorter one, or on another backend"
         if unfit or not backend.replicated_job:
             return unfit
         return long_names(snapshot.name, backend.replicated_job, snapshot.spec.workers)

@@ -41,6 +41,9 @@ class Backend:
     """The installation that provides the kind."""
     replicated_job: str = ""
     """Replicated Job of the JobSet whose Job makes the pods; "": the object makes the pods itself."""
+    longest_name: int = 253
+    callers: tuple[plan.KubeObject, ...] = ()
+    """NetworkPolicyIngressRules of others than ranks that call a rank."""
 
     def unfit(self, spec: TrainingJobSpec, defaults: RankDefaults) -> str:
         """Reason why it cannot run this spec, with the fix; "" where it can."""
@@ -107,6 +110,8 @@ echo "$code" >"$folder/{engine.EXIT}"
 exit "$code"
 """
 """Runs the command between the trainer's order and its word to stop, passes SIGTERM on, and says how it ended."""
+RAY_SCRIPT = f'code=$?; until [ -e "${engine.ENV_DIRECTORY}/{engine.STOP}" ]; do sleep 0.5; done; exit "$code"'
+"""Follows the script on a Ray cluster, which ends with its job: the trainer has not proven the run before STOP."""
 
 
 def engine_container(request: RunRequest, defaults: RankDefaults) -> dict[str, Any]:
@@ -187,7 +192,7 @@ def rank_template(
     )
 
 
-def rank_network(request: RunRequest, defaults: RankDefaults) -> tuple[plan.KubeObject, ...]:
+def rank_network(backend: Backend, request: RunRequest, defaults: RankDefaults) -> tuple[plan.KubeObject, ...]:
     """The NetworkPolicy of one TrainingJob's ranks; none where the installation wants none.
 
     Ranks meet on one port and exchange gradients on ports that the system gives them, so all are open among them. They
@@ -218,7 +223,7 @@ def rank_network(request: RunRequest, defaults: RankDefaults) -> tuple[plan.Kube
         name=f"{job}-ranks",
         component=COMPONENT,
         selector=ranks,
-        ingress=[{"from": [workload_network.pods(ranks)]}],
+        ingress=[{"from": [workload_network.pods(ranks)]}, *backend.callers],
         egress=out if network.closed else None,
     )
     return (manifest,)

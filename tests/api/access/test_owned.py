@@ -105,6 +105,7 @@ def writer(kube, api_server: Path, namespace: str, policy: None) -> Writer:
         ("JobSet", "jobset.x-k8s.io/v1alpha2"),
         ("Job", "batch/v1"),
         ("ReplicaSet", "apps/v1"),
+        ("RayCluster", "ray.io/v1"),
     ],
 )
 def test_a_pods_author_does_not_say_which_gang_or_suite_it_is_of(writer: Writer, kind: str, version: str) -> None:

@@ -51,6 +51,7 @@ FAILED = {
     "pytorchjob": {"conditions": conditions("Failed", reason="PyTorchJobFailed"), "replicaStatuses": {}},
     "job": {**ENDED, "failed": 1, "conditions": conditions("FailureTarget", "Failed", reason="BackoffLimitExceeded")},
     "trainjob": {"conditions": conditions("Failed", reason="ReachedMaxRestarts")},
+    "rayjob": {"jobStatus": "FAILED", "jobDeploymentStatus": "Failed", "message": "exit code 1", "endTime": AT},
 }
 SUCCEEDED = {
     "pytorchjob": {"conditions": conditions("Succeeded", reason="PyTorchJobSucceeded"), "replicaStatuses": {}},
@@ -61,6 +62,7 @@ SUCCEEDED = {
         "conditions": conditions("SuccessCriteriaMet", "Complete", reason="CompletionsReached"),
     },
     "trainjob": {"conditions": conditions("Complete", reason="AllJobsCompleted")},
+    "rayjob": {"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete", "endTime": AT},
 }
 
 
@@ -100,8 +102,9 @@ def keys(value) -> Iterator[str]:
 
 
 def training(name: str) -> dict:
+    program = {"algorithm": "custom", "pod": {"image": "registry.example/own:1", "command": ["python", "/train.py"]}}
     return {
-        "algorithm": "ppo",
+        **(program if name == "rayjob" else {"algorithm": "ppo"}),
         "totalSteps": 1000,
         "backend": name,
         "workers": 0 if name == "job" else 2,
@@ -116,7 +119,8 @@ def training(name: str) -> dict:
 def test_the_kinds_own_definition_takes_all_that_is_rendered(kube, namespace, name, pod):
     if name == "pytorchjob":  # the definition of v1.8 knows claims of devices by an older name
         pod = {key: value for key, value in pod.items() if key != "resourceClaims"}
-    backend, wanted = BY_NAME[name], spec(**{**training(name), "pod": pod})
+    body = training(name)
+    backend, wanted = BY_NAME[name], spec(**{**body, "pod": body.get("pod", {}) | pod})
     if backend.unfit(wanted, DEFAULTS):
         assert (name, pod) == ("trainjob", WHOLE_PODS), "the only one that cannot carry everything"
         return
@@ -190,7 +194,9 @@ async def test_a_run_waits_trains_is_preempted_fails_and_is_proven(api_server, n
         if second and second["metadata"]["annotations"]["learnloop.dev/attempt"] == "1":
             break
     assert second["metadata"]["uid"] != gang["metadata"]["uid"], "a gang of its own for each attempt"
-    manifest = proof(attempts=2, artifact_uri=f"learnloop://{namespace}/{'a' * 64}")
+    wanted = spec(**training(name))
+    made = {"algorithm": wanted.algorithm, "engine": wanted.trained_by}
+    manifest = proof(attempts=2, artifact_uri=f"learnloop://{namespace}/{'a' * 64}", **made)
     data.report = TrainingRun(job="t", heartbeat=heartbeat(attempt=1), heartbeat_age_seconds=0.0, proof=manifest)
     await ended(SUCCEEDED[name])
     proven = await status()

@@ -176,6 +176,8 @@ def test_the_data_plane_may_ask_who_somebody_is_and_nothing_else_until_it_is_ask
         ("trainer.kubeflow.org", "trainjobs"): {"get"},
         ("jobset.x-k8s.io", "jobsets"): {"get"},
         ("batch", "jobs"): {"get"},
+        ("ray.io", "rayjobs"): {"get"},
+        ("ray.io", "rayclusters"): {"get"},
         ("authorization.k8s.io", "localsubjectaccessreviews"): {"create"},
     }
     assert granted(render({"dataPlane": {"auth": {"mode": "none"}}})) == []

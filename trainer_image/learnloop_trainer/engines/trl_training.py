@@ -87,7 +87,7 @@ def _shards(order: training_order.Order, group: distributed.Group) -> Columns:
         return {}
     if group.place.size == 1:
         raise errors.ConfigError(f"{SETTINGS}.{SHARDED}", wanted, "shards a model over ranks", "set spec.workers")
-    from transformers.distributed import DistributedConfig
+    from transformers.distributed.configuration_utils import DistributedConfig
 
     return {"distributed_config": DistributedConfig(fsdp_size=group.place.size)}
 

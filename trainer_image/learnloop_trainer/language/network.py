@@ -83,7 +83,7 @@ class LanguageNetwork:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return next(self.model.parameters()).device  # type: ignore[no-any-return]
 
     def place(self, device: torch.device) -> None:
         """Move the model to where it speaks; what learns must be in `vector` again before a checkpoint."""

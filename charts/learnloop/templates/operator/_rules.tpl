@@ -29,6 +29,9 @@
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [ray.io]
+  resources: [rayjobs]
+  verbs: [get, list, watch, create, patch, delete]
 # Why a gang waits in its queue.
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]

@@ -42,6 +42,8 @@ VERSIONS = {
     "TrainJob": "trainer.kubeflow.org/v1alpha1",
     "JobSet": "jobset.x-k8s.io/v1alpha2",
     "Job": "batch/v1",
+    "RayJob": "ray.io/v1",
+    "RayCluster": "ray.io/v1",
 }
 
 
@@ -110,7 +112,10 @@ def below(*kinds: str) -> Api:
     return Api(objects)
 
 
-@pytest.mark.parametrize("kinds", [("Job",), ("JobSet", "Job"), ("TrainJob", "JobSet", "Job")], ids="/".join)
+CHAINS = [("Job",), ("JobSet", "Job"), ("TrainJob", "JobSet", "Job"), ("RayJob", "RayCluster")]
+
+
+@pytest.mark.parametrize("kinds", CHAINS, ids="/".join)
 async def test_a_rank_is_known_through_all_that_its_backend_makes_of_a_gang(kinds: tuple[str, ...]) -> None:
     members = PodOwners(below(*kinds))
     await members.require_rank(RANK, "t", 1)

@@ -142,14 +142,12 @@ def test_a_reward_model_ends_in_a_file_that_scores_and_in_a_proof_with_its_held_
     assert 0 <= scorer.score("What is in box 1?", "12") <= 1
 
 
-def test_rloo_by_trl_takes_the_step_that_engine_own_takes(
-    ordered: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rloo_by_trl_takes_the_step_that_engine_own_takes(ordered, tmp_path, monkeypatch):
     play = Rollouts.play
     worth = lambda episode: replace(episode, reward=float(episode.rows[0].ids.sum() % 7))  # noqa: E731
     monkeypatch.setattr(Rollouts, "play", lambda *arguments: [worth(episode) for episode in play(*arguments)])
     store, block, ends = DirectoryStore(tmp_path / "store", "lm-1"), {"klCoefficient": 0, "maxGradientNorm": 100}, []
-    quiet: Any = SimpleNamespace(stopper=SimpleNamespace(requested=False), reporter=Mock())
+    quiet = SimpleNamespace(stopper=SimpleNamespace(requested=False), reporter=Mock())
     for engine, begin in (("own", begin_language), ("trl", trl_training.begin)):
         training = begin(ordered("rloo", 8, block, spec={"engine": engine}), Alone(), CPU, store)
         before = training.learner.network.vector.clone()

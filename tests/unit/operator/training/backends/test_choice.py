@@ -50,6 +50,15 @@ def test_no_trainjob_is_made_whose_pods_had_too_long_names(length: int, workers:
     assert (choice.name if choice else None) == expected
 
 
+@pytest.mark.parametrize(("length", "expected"), [(47, "rayjob"), (48, None)])
+def test_a_ray_job_is_made_where_it_is_wanted_under_a_name_that_kuberay_takes(length, expected):
+    program = {"algorithm": "custom", "pod": {"image": "x", "command": ["y"]}}
+    assert chosen(installed={"rayjob"}, **program) is None, "auto never means it"
+    wanted, there = spec(backend="rayjob", **program), frozenset({"rayjob"})
+    choice = ALL.chosen(situation(object=resource(name="t" * length), spec=wanted, installed=there))
+    assert (choice.name if choice else None) == expected
+
+
 def test_a_run_stays_where_it_began_while_that_can_run_it() -> None:
     assert chosen(recorded="trainjob") == "trainjob"
     assert chosen(recorded="trainjob", installed={"pytorchjob", "job"}) == "pytorchjob"

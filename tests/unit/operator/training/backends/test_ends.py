@@ -20,6 +20,7 @@ SUCCEEDED = {
     "pytorchjob": [item("Succeeded", "PyTorchJobSucceeded", "PyTorchJob t is successfully completed.")],
     "job": [item("SuccessCriteriaMet", "CompletionsReached"), item("Complete", "CompletionsReached")],
     "trainjob": [item("Complete", "AllJobsCompleted", "jobset completed successfully")],
+    "rayjob": [{"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete", "endTime": AT}],
 }
 FAILED = {
     "pytorchjob": [item("Failed", "PyTorchJobFailed", "PyTorchJob t is failed because 1 Worker replica(s) failed.")],
@@ -28,6 +29,7 @@ FAILED = {
         item("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
     ],
     "trainjob": [item("Failed", "ReachedMaxRestarts", "jobset failed due to reaching max number of restarts")],
+    "rayjob": [{"jobStatus": "FAILED", "jobDeploymentStatus": "Failed", "message": "exit code 1", "endTime": AT}],
 }
 DISRUPTED = {
     "job": [item("Failed", "PodFailurePolicy", "Pod ns/t-0-x has condition DisruptionTarget matching FailJob rule")],
@@ -41,6 +43,9 @@ def live(name: str, *conditions: dict, suspended: bool = False) -> dict:
     manifest["metadata"]["creationTimestamp"] = "2026-03-01T12:00:00Z"
     place = manifest["spec"].setdefault("runPolicy", {}) if name == "pytorchjob" else manifest["spec"]
     place["suspend"] = suspended
+    if name == "rayjob":
+        begun = {"jobDeploymentStatus": "Suspended" if suspended else "Running"}
+        return {**manifest, "status": begun | (conditions[-1] if "jobStatus" in conditions[-1] else {})}
     return {**manifest, "status": {"conditions": list(conditions)}}
 
 
@@ -61,6 +66,23 @@ def test_an_end_is_read_with_its_time_and_its_sentence(name: str) -> None:
     assert good.finished is not None
     assert bad.message == FAILED[name][-1]["message"]
     assert bad.disrupted == "", "a rank that failed by itself has no excuse"
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "message"),
+    [
+        ({"jobStatus": "STOPPED", "jobDeploymentStatus": "Complete"}, "failed", ""),
+        (
+            {"jobDeploymentStatus": "Failed", "reason": "SubmissionFailed", "message": "no answer"},
+            "failed",
+            "SubmissionFailed: no answer",
+        ),
+        ({"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Running"}, "active", ""),
+    ],
+)
+def test_a_ray_job_ends_by_two_words(status, state, message):
+    job = BY_NAME["rayjob"].read({**live("rayjob", {}), "status": status})
+    assert (job.state, job.message) == (state, message)
 
 
 @pytest.mark.parametrize("name", DISRUPTED)

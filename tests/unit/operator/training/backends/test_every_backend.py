@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.training.backends import BACKENDS, candidates
+from learnloop_operator.core.workload_network import WorkloadNetwork
+from learnloop_operator.training.backends import BACKENDS, Backends, candidates
 from learnloop_operator.training.ranks import Backend
 from learnloop_operator.training.run_snapshot import RunRequest
 from testing.training.training_builders import DEFAULTS, DIGEST, resource, spec
@@ -31,11 +33,14 @@ ONLY_WHOLE_PODS = {
     "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
     "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
 }
+PROGRAM = {"image": "registry.example/own:1", "command": ["python", "/train.py"]}
 each = pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
 
 
 def order(backend: Backend, attempt: int = 1, **changes) -> RunRequest:
     wanted = {"workers": 0 if backend.name == "job" else 2, "backend": backend.name, **changes}
+    if backend.name == "rayjob":
+        wanted |= {"algorithm": "custom", "pod": PROGRAM | wanted.get("pod", {})}
     return RunRequest(
         job=resource(), spec=spec(**wanted), attempt=attempt, agent="la", baseline_uri=None, baseline_sha256=DIGEST
     )
@@ -52,6 +57,9 @@ def pods(backend: Backend, manifest: dict) -> list[dict]:
         return [item["template"] for item in body["pytorchReplicaSpecs"].values()]
     if backend.name == "job":
         return [body["template"]]
+    if backend.name == "rayjob":
+        cluster = body["rayClusterSpec"]
+        return [group["template"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
     (patch,) = body["runtimePatches"]
     (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     template = job["template"]["spec"]["template"]
@@ -79,7 +87,7 @@ def test_the_gang_is_the_training_jobs_own_and_says_its_attempt(backend: Backend
     assert manifest["metadata"]["labels"]["learnloop.dev/training-job"] == "t"
 
 
-@each
+@pytest.mark.parametrize("backend", [item for item in BACKENDS if item.name != "rayjob"], ids=lambda item: item.name)
 def test_every_rank_is_labelled_and_holds_the_order_the_token_and_what_the_user_set(backend: Backend) -> None:
     for template in pods(backend, render(backend, pod=OPTIONS)):
         labels, pod = template["metadata"]["labels"], template["spec"]
@@ -127,6 +135,27 @@ def test_nothing_that_is_rendered_suspends_or_resumes(backend: Backend, queue) -
     assert labels == (named if queue else {})
     for template in pods(backend, manifest):
         assert not [key for key in template["metadata"]["labels"] if "kueue" in key], "pods are not jobs"
+
+
+def test_ray_starts_the_program_on_a_cluster_whose_head_has_the_trainer_and_whose_workers_have_no_token():
+    (backend,) = candidates("rayjob")
+    body = render(backend, pod=OPTIONS)["spec"]
+    head, worker = pods(backend, {"spec": body})
+    assert [one["name"] for one in head["spec"]["containers"]] == ["engine", "trainer"], "Ray runs in the first"
+    (only,) = worker["spec"]["containers"]
+    assert (only["name"], only["image"], "command" in only) == ("ray-worker", "registry.example/own:1", False)
+    assert "learnloop-token" not in {volume["name"] for volume in worker["spec"]["volumes"]}
+    assert body["entrypoint"].startswith("/bin/sh -c 'cd /tmp")
+    assert " sh python /train.py; code=$?; until" in body["entrypoint"]
+    assert body["rayClusterSpec"]["workerGroupSpecs"][0]["replicas"] == 2
+    assert body["shutdownAfterJobFinishes"], "Kueue takes no other"
+    assert "set algorithm to custom" in backend.unfit(spec(), DEFAULTS)
+
+
+def test_kuberay_reaches_the_head_of_a_closed_namespace():
+    (backend,) = candidates("rayjob")
+    policy, _ = Backends(defaults=replace(DEFAULTS, network=WorkloadNetwork())).render(backend, order(backend))
+    assert [rule.get("ports") for rule in policy["spec"]["ingress"]] == [None, [{"port": 8265}]]
 
 
 def test_ranks_of_a_train_job_find_the_first_one_by_its_host_name() -> None:
