@@ -3,11 +3,10 @@
 from datetime import timedelta
 from typing import Any
 
-from learnloop_api.kinds.language_model import base_alone
 from learnloop_api.wire.training import Proof
 from learnloop_operator.core import times
-from learnloop_operator.core.plan import KubeObject, Notice, Plan
-from learnloop_operator.training import proof_gates, run_snapshot, run_status
+from learnloop_operator.core.plan import Notice, Plan
+from learnloop_operator.training import choose_baseline, proof_gates, run_snapshot, run_status
 from learnloop_operator.training.backends import Backends
 
 NOW, SOON, LATER, HELD_UP = 0.05, 2.0, 10.0, 15.0
@@ -25,7 +24,7 @@ def launch(snapshot: run_snapshot.TrainingSnapshot, backends: Backends, attempt:
         return hold_run(snapshot, "BackendMissing", backends.none_fits(snapshot), after=LATER)
     if snapshot.queue_missing:
         return hold_run(snapshot, "QueueMissing", snapshot.queue_missing, after=LATER)
-    uri, digest = baseline(snapshot)
+    uri, digest = choose_baseline.choose(snapshot)
     origin = run_status.lineage(snapshot) or {}
     reward_policy = None
     if snapshot.spec.data.rewards == "policy":
@@ -167,38 +166,6 @@ def hold_run(snapshot: run_snapshot.TrainingSnapshot, reason: str, message: str,
     state = run_status.status(snapshot, verdict, attempts=snapshot.attempts or None)
     events = reason_notices(snapshot, reason, message) if phase == "Holding" else ()
     return Plan(status=state, events=events, requeue_after=after)
-
-
-def baseline(snapshot: run_snapshot.TrainingSnapshot) -> tuple[str | None, str | None]:
-    """The newest policy that is to serve the agent's users, and where that was rolled back the one that serves them.
-
-    The base model when there is none, or None: then the trainer compares with uniform random actions.
-    """
-    agent = snapshot.agent or {}
-    model = (agent.get("status") or {}).get("model") or {}
-    deployment = (snapshot.deployment or {}).get("status") or {}
-    stable = deployment.get("stable") or {}
-    if stable.get("uri") and _rolled_back(deployment, model):
-        model = stable
-    if model.get("uri"):
-        return str(model["uri"]), model.get("sha256")
-    spoken = snapshot.spec.data.language_model
-    if spoken is not None:
-        return base_alone(spoken), spoken.base.sha256
-    return None, None
-
-
-def _rolled_back(deployment: KubeObject, model: KubeObject) -> bool:
-    """True if a ModelDeployment's status lists this artifact as rolled back."""
-    blocks = [*(deployment.get("blockedRevisions") or ()), deployment.get("blockedRevision") or {}]
-    return any(block.get("uri") and _same(block, model) for block in blocks)
-
-
-def _same(one: KubeObject, other: KubeObject) -> bool:
-    """An artifact is its digest, whatever address it has now."""
-    if one.get("sha256") and other.get("sha256"):
-        return bool(one["sha256"] == other["sha256"])
-    return bool(one.get("uri") == other.get("uri"))
 
 
 def run_path(job: str) -> str:
