@@ -20,7 +20,6 @@ from bench.trainer.tasks import Task
 
 HERE = Path(__file__).resolve().parent
 BEGAN = time.monotonic()
-SECONDS = 600
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 Outcome = dict[str, Any]
 
@@ -40,6 +39,7 @@ class Lanes:
     """As many rounds in parallel as there are cores."""
 
     cores: Sequence[int]
+    seconds: int = 600  # that one side may take
 
     def run(self, rounds: Sequence[Round]) -> dict[tuple[str, str], list[dict[str, Outcome]]]:
         """The outcomes by part and name, in the order of the seeds."""
@@ -62,7 +62,7 @@ class Lanes:
 
     def _round(self, one: Round, core: int) -> dict[str, Outcome]:
         order = list(one.sides) if one.seed % 2 == 0 else list(reversed(one.sides))
-        outcomes = {side: _process(core, *one.sides[side]) for side in order}
+        outcomes = {side: _process(core, self.seconds, *one.sides[side]) for side in order}
         shown = "; ".join(f"{side} {_summary(outcomes[side])}" for side in one.sides)
         minutes, seconds = divmod(int(time.monotonic() - BEGAN), 60)
         print(f"{minutes:02d}:{seconds:02d} {one.part} {one.name} seed {one.seed}: {shown}", flush=True)
@@ -78,10 +78,10 @@ def _summary(outcome: Outcome) -> str:
     return text
 
 
-def _process(core: int, python: str, program: str, task: Task) -> Outcome:
+def _process(core: int, seconds: int, python: str, program: str, task: Task) -> Outcome:
     environ = os.environ | ONE_THREAD | {"CUDA_VISIBLE_DEVICES": ""}
     command = ["taskset", "-c", str(core), python, "-W", "ignore", str(HERE / program), json.dumps(task)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=seconds, check=False)
     if done.returncode:
         raise SystemExit(f"{program} failed on {json.dumps(task)}:\n{done.stderr[-2000:]}")
     outcome: Outcome = json.loads(done.stdout.strip().splitlines()[-1])

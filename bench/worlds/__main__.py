@@ -20,6 +20,7 @@ from bench.worlds.figures import compared
 from bench.worlds.tasks import NIGHTLY, WORLDS, Task
 
 HERE = Path(__file__).resolve().parent
+HOURS = 6  # that one side may take
 EXTRAS = {"LunarLander": "Box2D", "HalfCheetah": "mujoco"}
 
 
@@ -63,7 +64,7 @@ def main() -> int:
     if unknown := sorted(set(names) - set(tasks)):
         parser.error(f"--only: {', '.join(unknown)}: choose among {', '.join(tasks)}")
     cores = sorted(os.sched_getaffinity(0))
-    outcomes = Lanes(cores).run(rounds({name: tasks[name] for name in names}, arguments.seeds))
+    outcomes = Lanes(cores, HOURS * 3600).run(rounds({name: tasks[name] for name in names}, arguments.seeds))
     figures = {name: report(tasks[name], pairs) for (_, name), pairs in outcomes.items()}
     print(table(figures), file=sys.stderr)
     lower = [name for name, row in figures.items() if row["difference"][2] < 0]

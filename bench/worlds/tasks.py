@@ -91,7 +91,7 @@ WORLDS: dict[str, Task] = {
     "MountainCarContinuous": by_sb3("MountainCarContinuous-v0", "ppo", 20_000, UPHILL),
     "Pendulum": by_own("Pendulum-v1", "sac", 5_000, {"learningRate": 1e-3}, {"learning_rate": 1e-3}),
     "FrozenLake": by_own("FrozenLake-v1", "ppo", 60_000, {}, PPO),
-    "Taxi": by_own("Taxi-v3", "ppo", 100_000, {}, PPO),
+    "Taxi": by_own("Taxi-v4", "ppo", 100_000, {}, PPO),
     "Blackjack": by_own("Blackjack-v1", "ppo", 60_000, {}, PPO, episodes=1000),
     "Exploration": by_own("grids:Exploration", "ppo", 60_000, {}, PPO),
     "Navigation": by_own("motion:Navigation", "ppo", 100_000, {}, PPO),
