@@ -102,7 +102,7 @@ MOST_FIGURES = 96
 
 def _figure(name: str) -> str:
     if not is_figure(name):
-        raise ValueError("no figure of training: send those that learnloop_api.wire.training lists")
+        raise ValueError(f"no figure of training: send any of {', '.join(FIGURES)}, or none")
     return name
 
 

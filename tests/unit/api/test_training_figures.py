@@ -31,5 +31,5 @@ def test_what_is_listed_is_taken_and_in_the_schema(name: str) -> None:
 )
 def test_anything_else_is_refused_by_both(name: str) -> None:
     assert not by_schema(name)
-    with pytest.raises(ValidationError, match="no figure of training: send those"):
+    with pytest.raises(ValidationError, match="no figure of training: send any of loss, policy_loss"):
         Heartbeat.model_validate({**BEAT, "figures": {name: 1.0}})
