@@ -45,14 +45,15 @@ def index(content: dict[str, object], speaker: str, session: str | None, analyze
     role = str(content.get("role") or "")
     kind, distinct = statements.kind_of(spoken, speaker, role), set(terms)
     subject: set[str] = set()
+    called = set(name if terms[: len(name)] == name else ())
     if kind >= statements.Kind.WITHDRAWAL or len(spoken) <= SHORT:
         subject = distinct & set(analyzer.terms(statements.ended(spoken, kind), stored=True))
-    subject -= set(name if terms[: len(name)] == name else ())
+    subject -= called
     if len(distinct) <= MAX_TERMS:  # of more the last are cut off, wherever they stand
         terms.sort(key=subject.__contains__)
     return Indexed(
         pack(terms),
-        len(distinct - subject),
+        len(called) + ranking.NAMED * len(distinct - subject),
         thread_of(session),
         name_hash(speaker),
         statements.is_person(speaker, role),

@@ -15,9 +15,10 @@
 
 Questions for a summary leave out 4 and 6. Of memories that score alike the newest comes first. Of copies, which say the
 same word for word, the best one is answered alone.
-A fifth of k, one at least where k is 2 or more, goes to standing instructions, unless the question names a speaker.
-They are those that share most with the question and with the memories that answer it: "when is it due?" shares no word
-with "format dates like this when I ask about deadlines". Questions of order and for a summary spread over what people
+A fifth of k, one at least where k is 2 or more, goes to standing instructions, unless the question names a speaker: to
+those that share most with the question and with the memories that answer it ("when is it due?" shares no word with
+"format dates like this when I ask about deadlines"). Where they leave a place, a preference has it that shares a
+word with the question; a speaker's name does not count. Questions of order and for a summary spread over what people
 said, and over everything where they ask what the assistant said or people's words do not suffice; one place goes to an
 instruction that shares a word with the question. An order is answered as it was said. A summary prefers short memories
 and words that are new in it, and takes the replies to what was said.
@@ -45,12 +46,13 @@ LONG = 100.0  # stems
 SESSION = 0.3
 OUTCOME = 1.25
 COSINE = 0.75
-INSTRUCTIONS = 5  # one in so many of k may be a standing instruction
+STANDING = 5  # one in so many of k may be a standing instruction, or else a preference
 TOPIC = 0.3  # weight of stems that an instruction shares with the best memories and not with the question
 APART, REACH = 0.3, 30.0  # of an order or a summary: how much a chosen memory lowers those around it, and how far
 NEW_WORDS = 1.0  # of a summary: weight of stems that no chosen memory has
 MOST_STATED = 2000  # instructions, preferences and withdrawals that are compared
 NOBODY = 0  # the hash of an unknown speaker
+NAMED = 64  # more than the stems of a speaker's name
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class Memories:
         ids: bytes [n, 16].
         words: hash << 8 | count of every distinct stem, memory by memory, uint32 [m].
         distinct: how many distinct stems each memory has, int64 [n].
-        named: how many of these, the first, do not say what it ends, if it is a withdrawal, int64 [n].
+        named: how many of these, the first, are its speaker's name, and NAMED times how many do not say what it ends,
+            if it is a withdrawal, int64 [n].
         sessions: int64 [n]; 0 where a memory belongs to no session.
         same: hash of all that is said, which copies share, int64 [n].
         owners: hash of agent, person and speaker, int64 [n].
@@ -201,7 +204,6 @@ class _Ranking:
             copies = self.ranked[np.argsort(~stands[self.ranked], kind="stable")]
             copies = copies[np.unique(memories.same[copies], return_index=True)[1]]
             self.ranked = self.ranked[np.isin(self.ranked, copies)]
-        self.standing = np.sort(self.ranked[memories.kinds[self.ranked] == Kind.INSTRUCTION])
 
     def _words(self, norm: Floats) -> Floats:
         """Steps 1 to 5."""
@@ -227,36 +229,41 @@ class _Ranking:
         """The rows of the answer."""
         fact = self.question.form == Form.FACT
         rows: list[int] = self.ranked[:k].tolist() if fact else self._spread(k)
-        places = min(max(k // INSTRUCTIONS, 1), k - 1) if fact else min(1, k - 1)
-        if places and len(self.standing) and not self.named:
-            fitting = self._fitting(rows if fact else [])[:places]
-            for row in [row for row in fitting if row not in rows]:
-                others = [place for place, other in enumerate(rows) if other not in fitting]
-                if others:
-                    rows.pop(others[-1])
-                    rows.append(row)
+        places = 0 if self.named else min(max(k // STANDING, 1) if fact else 1, k - 1)
+        fitting = self._fitting(Kind.INSTRUCTION, rows if fact else [])[:places]
+        if fact and len(fitting) < places:
+            fitting += self._fitting(Kind.PREFERENCE, [])[:1]
+        for row in [row for row in fitting if row not in rows]:
+            if others := [place for place, other in enumerate(rows) if other not in fitting]:
+                rows.pop(others[-1])
+                rows.append(row)
         if self.question.form == Form.ORDER:
             rows = self.memories.as_spoken(np.array(rows, int)).tolist()
         return rows
 
-    def _fitting(self, best: list[int]) -> list[int]:
-        """Standing instructions that share stems with the question or with the best memories, best first."""
+    def _fitting(self, kind: Kind, best: list[int]) -> list[int]:
+        """Memories of a kind that share stems with the question or with the best memories, best first."""
         memories = self.memories
-        owners = np.repeat(np.arange(len(memories)), memories.distinct)
+        standing = np.sort(self.ranked[memories.kinds[self.ranked] == kind])
+        owners, nth = _places(memories.distinct)
         stems = memories.words >> 8
+        stems[nth < np.repeat(memories.named % NAMED, memories.distinct)] = 0  # its speaker's name makes none fit
+        inside = np.isin(owners, standing)
         topic, shown = np.unique(stems[np.isin(owners, best)], return_counts=True)
-        used = np.isin(topic, stems[np.isin(owners, self.standing)])
+        used = np.isin(topic, stems[inside]) & (topic > 0)
         topic, shown = topic[used], shown[used]
-        fit = self.rarity @ self.has[:, self.standing]
+        fit = np.zeros(len(standing))
+        for stem, rarity in zip(self.question.stems, self.rarity, strict=True):
+            fit += rarity * np.isin(standing, owners[inside & (stems == stem)])
         if len(topic):
             places = np.minimum(np.searchsorted(topic, stems), len(topic) - 1)
             has = topic[places] == stems
             frequency = np.bincount(places[has], minlength=len(topic))
             rarity = np.log1p((len(memories) - frequency + 0.5) / (frequency + 0.5))
             weights = (rarity * shown / len(best))[places[has]]
-            fit = fit + TOPIC * np.bincount(owners[has], weights, len(memories))[self.standing]
+            fit = fit + TOPIC * np.bincount(owners[has], weights, len(memories))[standing]
         order = np.argsort(-fit, kind="stable")
-        return [int(self.standing[place]) for place in order if fit[place] > 0]
+        return [int(standing[place]) for place in order if fit[place] > 0]
 
     def _spread(self, k: int) -> list[int]:
         """People's words, one after the other, each lowered by those chosen around it.
@@ -380,11 +387,16 @@ def standing_kinds(memories: Memories) -> NDArray[np.int64]:
 def _stems_of(memories: Memories, places: Rows) -> tuple[Rows, NDArray[np.uint32], NDArray[np.bool_]]:
     """The stems of memories with a place, place by place, and which of them say what a withdrawal ends."""
     few, place = memories.only(places >= 0), places[places >= 0]
-    firsts = np.repeat(np.cumsum(few.distinct) - few.distinct, few.distinct)
-    subjects = np.arange(len(few.words)) - firsts >= np.repeat(few.named, few.distinct)
-    owners = np.repeat(place, few.distinct)
+    owners, nth = _places(few.distinct)
+    subjects, owners = nth >= np.repeat(few.named // NAMED, few.distinct), place[owners]
     order = np.argsort(owners, kind="stable")
     return owners[order], (few.words >> np.uint32(8))[order], subjects[order]
+
+
+def _places(distinct: NDArray[np.int64]) -> tuple[Rows, Rows]:
+    """The memory of each stem, and the stem's place in it."""
+    owners = np.repeat(np.arange(len(distinct)), distinct)
+    return owners, np.arange(len(owners)) - np.repeat(np.cumsum(distinct) - distinct, distinct)
 
 
 def _z_scores(values: Floats) -> Floats:

@@ -123,6 +123,13 @@ def test_instructions_that_fit_by_the_topic_have_a_fifth_of_the_answer() -> None
         assert len(rows) == k
 
 
+def test_a_preference_has_a_place_that_no_instruction_fits_and_a_speakers_name_fits_none() -> None:
+    beds = [("g", "user", f"bed {number} has the plants that need rain") for number in range(20)]
+    likes = [("a", "user", "I prefer shade for plants"), ("b", "user", "Always name the tram")]
+    for question, rows in ("which plants need rain", {0}), ("which tram is near the beds of the user?", {1}):
+        assert set(order([*likes, *NOISE, *beds], question)) & {0, 1} == rows
+
+
 def test_a_word_for_a_role_names_nobody() -> None:
     turns = [("a", "user", "Always name the version when I ask about libraries"), *NOISE]
     turns += [("b", "user", f"library {number} shows a form") for number in range(12)]
