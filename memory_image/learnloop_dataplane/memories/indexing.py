@@ -6,6 +6,7 @@ as much with them as before. Naming the old embedder again switches back immedia
 """
 
 import logging
+import time
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ BATCHES = 20  # of one step
 K = 10
 FEWEST_QUESTIONS, MOST_QUESTIONS = 20, 500
 WORSE = 0.02  # of recall@10 that a new embedder may lose on the agents' own questions
+AGAIN, LATEST = 3600.0, 86_400.0  # seconds until one that lost more is compared again: twice as many each time
 
 _OTHER_STEMS = """
 SELECT v.agent_id, v.memory_id, m.content, m.speaker, m.session_id FROM memory_index v
@@ -101,6 +103,7 @@ class Indexing:
         self._before = before
         self._in_use: dict[str, str | None] = {}
         self._current_stems: set[str] = set()
+        self._rests: dict[str, tuple[float, float]] = {}  # until when a refused embedder rests, and for how long
 
     async def embedder(self, namespace: str) -> Embedder | None:
         """The embedder whose vectors answer in this namespace; None: words alone.
@@ -159,7 +162,8 @@ class Indexing:
             except errors.Unavailable as error:  # keeps the other from nothing
                 failure = error
         count = await self._fill(namespace, self._embedder, in_use)
-        if count < BATCHES * BATCH and in_use != target and not (row and row["refused"] == target):
+        rests = row and row["refused"] == target and time.monotonic() < self._rests.get(namespace, (0.0, 0.0))[0]
+        if count < BATCHES * BATCH and in_use != target and not rests:
             # The one before comes back whatever it finds: it answered here.
             await self._switch(namespace, None if row and row["before"] == target else in_use)
         if failure is not None and self._in_use[namespace] == in_use:
@@ -197,10 +201,12 @@ class Indexing:
                 before, after, questions = await self._compared(connection, namespace, in_use, target)
                 if questions >= FEWEST_QUESTIONS and after < before - WORSE:
                     await connection.execute(_REFUSE, namespace, target)
+                    rest = min(2 * self._rests.get(namespace, (0.0, AGAIN / 2))[1], LATEST)
+                    self._rests[namespace] = time.monotonic() + rest, rest
                     log.warning(
-                        "%s keeps embedder %s: of %d own questions %s finds %.3f, and %.3f are found now; name %s in "
-                        "LEARNLOOP_EMBEDDER, or another one",
-                        *(namespace, in_use, questions, target, after, before, in_use),
+                        "%s keeps embedder %s: of %d own questions %s finds %.3f, and %.3f are found now; they are "
+                        "compared again in %.0f s; name %s in LEARNLOOP_EMBEDDER, or another one, to end this",
+                        *(namespace, in_use, questions, target, after, before, rest, in_use),
                     )
                     return
                 log.info("%s switches from embedder %s to %s", namespace, in_use, target)

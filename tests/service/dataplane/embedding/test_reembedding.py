@@ -131,3 +131,18 @@ async def test_an_embedder_that_finds_less_of_the_agents_own_questions_is_refuse
     await store(api, "talker", ["box 8 is gone"])
     better.embed = AsyncMock(side_effect=Unavailable("better"))
     assert await in_use(worse, better) == "worse", "the way back is always open"
+
+
+async def test_a_refused_embedder_is_compared_again_after_a_rest(api, monkeypatch):
+    first, following = ByNumber("first", 1.0), ByNumber("following", 1.0)
+    await store(api, "rested", ["box 1"])
+    await Indexing(api.db, Analyzer(), first).embed("team-a")
+    made = Indexing(api.db, Analyzer(), following, first)
+    compared = AsyncMock(side_effect=[(1.0, 0.0, 99), (0.0, 1.0, 99)])
+    monkeypatch.setattr(made, "_compared", compared)
+    for _ in range(3):
+        await made.embed("team-a")
+    assert ((await made.embedder("team-a")).name, compared.call_count) == ("first", 1)
+    monkeypatch.setattr(made, "_rests", {"team-a": (0.0, 1.0)})
+    await made.embed("team-a")
+    assert (await made.embedder("team-a")).name == "following"
