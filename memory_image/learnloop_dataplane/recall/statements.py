@@ -110,9 +110,7 @@ def about(question: str, form: Form) -> str:
 def asks(rules: str, question: str) -> bool:
     """Whether the rules (`assistant`: what it said; `first_person`: of who asks; `amount`: a time or an amount) find
     something: of a long question in its first and last words, for some look far ahead."""
-    if len(question) > MOST_TEXT:
-        question = f"{question[: MOST_TEXT // 2]}\n{question[-MOST_TEXT // 2 :]}"
-    return bool(_question_rules(rules).search(_plain(question)))
+    return bool(_question_rules(rules).search(_plain(_ends_of(question, MOST_TEXT))))
 
 
 @cache
@@ -128,8 +126,13 @@ def _sentences(text: str) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    folded = unicodedata.normalize("NFKC", text).replace("’", "'").lower()
-    return _UNSEEN.sub("", folded).replace("،", ",")
+    folded = _ends_of(unicodedata.normalize("NFKC", text), len(text) + MOST_TEXT)  # one sign may become eighteen
+    return _UNSEEN.sub("", folded.replace("’", "'").lower()).replace("،", ",")
+
+
+def _ends_of(text: str, most: int) -> str:
+    """The text; of a longer one the beginning and the end."""
+    return text if len(text) <= most else f"{text[: MOST_TEXT // 2]}\n{text[-MOST_TEXT // 2 :]}"
 
 
 @cache

@@ -79,7 +79,7 @@ def test_a_speaker_is_a_person_by_role_or_else_by_name() -> None:
     assert not index({"text": "Always cite pages.", "role": "assistant"}, "Ana", None, ANALYZER).person
 
 
-@pytest.mark.parametrize("words", ["how ", "hast du "])
+@pytest.mark.parametrize("words", ["how ", "hast du ", "\ufdfa "])
 def test_a_question_of_any_length_is_looked_at_quickly_and_still_understood_by_its_end(words: str) -> None:
     question = words * (65_536 // len(words))
     began = time.process_time()
