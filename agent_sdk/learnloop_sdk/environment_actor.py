@@ -44,6 +44,7 @@ class Options(BaseModel):
         endpoint: of the ModelDeployment's Service; default $LEARNLOOP_ENDPOINT.
         randomise: physics that change with each episode: [[parameter, low, high], …].
         credit: reward of a team's members.
+        max_steps_per_episode: an episode is truncated after so many.
         success_return: an episode with at least this return succeeded.
         recall: memories to ask for at the start of each episode.
         episodes: stop after so many; 0: never.
@@ -57,6 +58,7 @@ class Options(BaseModel):
     randomise: Json[tuple[tuple[str, float, float], ...]] = ()
     credit: Literal["team", "individual", "difference"] | None = None
     concurrency: int = Field(4, ge=1, le=256)
+    max_steps_per_episode: int | None = Field(None, ge=1)
     success_return: float | None = None
     recall: int = Field(0, ge=0, le=100)
     episodes: int = Field(0, ge=0)
@@ -92,7 +94,9 @@ class World:
 
         self._name, self._failed = options.environment, EnvironmentFailed
         user_environment.use(environ)
-        conditions = Conditions(options.level, options.randomise, options.credit or "team")
+        conditions = Conditions(
+            options.level, options.randomise, options.credit or "team", options.max_steps_per_episode
+        )
         try:
             self._inner = make(self._name, Split.TRAINING, random.getrandbits(31), range(1), conditions)
         except TrainerError as error:

@@ -47,9 +47,9 @@ class CartPole(_Bodies):
     actions = 2
     bounds: Bounds | None = None
 
-    def __init__(self, split: Split, seed: int, members: range) -> None:
-        """Environments `members` of the run with this seed."""
-        self.members = members
+    def __init__(self, split: Split, seed: int, members: range, max_steps: int | None = None) -> None:
+        """Environments `members` of the run with this seed, whose episodes have `max_steps` steps at most."""
+        self.members, self._limit = members, min(max_steps or MAX_STEPS, MAX_STEPS)
         self._starts = Starts(4, split, seed, members)
         self._rate = np.empty((4, len(members)))
         self._reward = np.ones(len(members), dtype=np.float32)
@@ -93,7 +93,7 @@ class CartPole(_Bodies):
         self._age += 1
         beyond = np.abs(body[::2]) > LIMITS
         terminated = beyond[0] | beyond[1]
-        truncated = self._age >= MAX_STEPS
+        truncated = self._age >= self._limit
         successor = observation = self._observe()
         ended = terminated | truncated
         if ended.any():
@@ -124,9 +124,9 @@ class Pendulum(_Bodies):
         np.asarray([-MAX_TORQUE], dtype=np.float32), np.asarray([MAX_TORQUE], dtype=np.float32)
     )
 
-    def __init__(self, split: Split, seed: int, members: range) -> None:
-        """Environments `members` of the run with this seed."""
-        self.members = members
+    def __init__(self, split: Split, seed: int, members: range, max_steps: int | None = None) -> None:
+        """Environments `members` of the run with this seed, whose episodes have `max_steps` steps at most."""
+        self.members, self._limit = members, min(max_steps or PENDULUM_STEPS, PENDULUM_STEPS)
         self._starts = Starts(2, split, seed, members)
         self.reset()
 
@@ -156,7 +156,7 @@ class Pendulum(_Bodies):
         self._body[1] = np.clip(speed + pull * PENDULUM_SECONDS, -MAX_SPEED, MAX_SPEED)
         self._body[0] += self._body[1] * PENDULUM_SECONDS
         self._age += 1
-        truncated = self._age >= PENDULUM_STEPS
+        truncated = self._age >= self._limit
         successor = observation = self._observe()
         if truncated.any():
             which = np.flatnonzero(truncated)

@@ -3,6 +3,7 @@
 import importlib
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -31,8 +32,8 @@ def make(
 
     Raises ConfigError when there is none, or when it cannot be played under these conditions.
     """
-    if (classic := CLASSICS.get(name)) and conditions == simulation.NOMINAL:
-        return classic(split, seed, members)
+    if (classic := CLASSICS.get(name)) and replace(conditions, max_steps=None) == simulation.NOMINAL:
+        return classic(split, seed, members, conditions.max_steps)
     return watchdog.guarded(name, lambda: _foreign(name, split, seed, members, conditions))
 
 
@@ -43,16 +44,16 @@ def _foreign(
     entry = entry_point(name)
     if isinstance(entry, type) and issubclass(entry, simulation.Simulation):
         return entry(split, seed, members, conditions)
-    if conditions != simulation.NOMINAL:
+    if replace(conditions, max_steps=None) != simulation.NOMINAL:
         problem, fix = "has no levels, credit or randomised parameters", "leave them out, or name a Simulation"
         raise errors.ConfigError(FIELD, name, problem, fix)
     if entry is None:
-        return GymnasiumVector(name, split, seed, members)
+        return GymnasiumVector(name, split, seed, members, None, conditions.max_steps)
     if isinstance(entry, type) and issubclass(entry, gymnasium.Env):
-        return GymnasiumVector(name, split, seed, members, entry)
+        return GymnasiumVector(name, split, seed, members, entry, conditions.max_steps)
     if hasattr(entry, "possible_agents") or hasattr(entry, "observation_spaces"):
-        return TeamVector(name, split, seed, members, entry)
-    return _built(name, entry, split, seed, members)
+        return TeamVector(name, split, seed, members, entry, conditions.max_steps)
+    return _built(name, entry, split, seed, members, conditions.max_steps)
 
 
 def code_digest(name: str) -> str:
@@ -89,10 +90,15 @@ def entry_point(name: str) -> Any:
     return getattr(imported, attribute)
 
 
-def _built(name: str, entry: Any, split: randomness.Split, seed: int, members: range) -> VectorEnvironment:
+def _built(
+    name: str, entry: Any, split: randomness.Split, seed: int, members: range, max_steps: int | None
+) -> VectorEnvironment:
     """The product of a user's function or class: a VectorEnvironment, or one environment to be played n times."""
     parts = ("reset", "step", "state", "restore", "close", "observations", "actions", "bounds")
     if callable(entry) and all(hasattr(entry, part) for part in parts):
+        if max_steps is not None:
+            problem, fix = "ends its own episodes, all members by itself", "leave it out, and truncate in its step"
+            raise errors.ConfigError("spec.data.maxStepsPerEpisode", max_steps, problem, fix)
         environment: VectorEnvironment = entry(split, seed, members)
         return environment
     if not callable(entry):
@@ -100,7 +106,7 @@ def _built(name: str, entry: Any, split: randomness.Split, seed: int, members: r
     sample = entry()
     kind = TeamVector if hasattr(sample, "possible_agents") else GymnasiumVector
     close(sample)
-    return kind(name, split, seed, members, entry)
+    return kind(name, split, seed, members, entry, max_steps)
 
 
 WORLDS: Mapping[str, Callable[[], ConversationWorld]] = {

@@ -36,6 +36,7 @@ class Conditions:
     level: str | None = None  # left out, the easiest
     randomise: tuple[tuple[str, float, float], ...] = ()  # (parameter, low, high): uniform, drawn for each episode
     credit: str = "team"  # of teams: team, individual or difference
+    max_steps: int | None = None  # of an episode, which is then truncated; left out, the environment's own limit
 
 
 NOMINAL = Conditions()
@@ -126,6 +127,8 @@ class Simulation(ABC):
             )
         for name, values in self._imposed.items():
             self.parameter[name][which] = values[which]
+        limit = math.inf if self.conditions.max_steps is None else self.conditions.max_steps
+        self.parameter["max_steps"][which] = np.minimum(self.parameter["max_steps"][which], limit)
         self._begin(which, seeds)
 
     def step(self, actions: NDArray[Any]) -> spaces.Step:

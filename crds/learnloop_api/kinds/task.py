@@ -6,7 +6,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.base import LocalRef, PodOptions, Resource, Rule
 from learnloop_api.kinds.language_model import LanguageModel
-from learnloop_api.kinds.training.environment_conditions import LevelName, Randomised
+from learnloop_api.kinds.training.environment_conditions import MAX_STEPS, LevelName, MaxSteps, Randomised
 
 EnvironmentName = Annotated[str, Field(min_length=1, max_length=253)]
 
@@ -42,6 +42,7 @@ class World(Resource):
         description="What an agent of a team earns: the team's reward (left out), its own, or the difference its "
         "presence makes.",
     )
+    max_steps_per_episode: MaxSteps | None = Field(default=None, description=MAX_STEPS)
 
 
 def _own_code(name: str, field: str) -> Rule:
@@ -73,10 +74,10 @@ class ExternalTask(World):
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         _own_code("has(self.trainingEnvironment) && self.trainingEnvironment", "trainingEnvironment"),
         Rule(
-            "has(self.trainingEnvironment) || !(has(self.level) || has(self.credit)"
+            "has(self.trainingEnvironment) || !(has(self.level) || has(self.credit) || has(self.maxStepsPerEpisode)"
             " || (has(self.randomise) && self.randomise.size() > 0))",
-            "level, randomise and credit say how an environment is played, and there is none: name it as "
-            "trainingEnvironment, or leave them out",
+            "level, randomise, credit and maxStepsPerEpisode say how an environment is played, and there is none: name "
+            "it as trainingEnvironment, or leave them out",
             ".trainingEnvironment",
         ),
     )

@@ -8,7 +8,15 @@ from learnloop_api.kinds.base import HttpUrl, KubeName, LocalRef, ObjectName, Po
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG
-from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Safety, Shaping
+from learnloop_api.kinds.training.environment_conditions import (
+    MAX_STEPS,
+    Curriculum,
+    LevelName,
+    MaxSteps,
+    Randomised,
+    Safety,
+    Shaping,
+)
 from learnloop_api.kinds.training.evaluation import Evaluation, LoggedData, TrainingGates
 from learnloop_api.kinds.training.recipe import BY_SB3, FOREIGN, Recipe
 from learnloop_api.kinds.training.study import InitialPolicy, Study
@@ -75,8 +83,10 @@ class TrainingData(LoggedData):
             ".environment",
         ),
         Rule(
-            "has(self.environment) || !(has(self.level) || has(self.credit) || self.randomise.size() > 0)",
-            "level, randomise and credit say how an environment is played: name it as environment, or leave them out",
+            "has(self.environment)"
+            " || !(has(self.level) || has(self.credit) || self.randomise.size() > 0 || has(self.maxStepsPerEpisode))",
+            "level, randomise, credit and maxStepsPerEpisode say how an environment is played: name it as environment, "
+            "or leave them out",
             ".spaces",
         ),
         Rule(
@@ -121,6 +131,7 @@ class TrainingData(LoggedData):
         description="What an agent of a team learns from: the team's reward (left out), its own, or the difference its "
         "presence makes; evaluation counts the team's reward.",
     )
+    max_steps_per_episode: MaxSteps | None = Field(default=None, description=MAX_STEPS)
     success_return: float | None = Field(
         default=None,
         description="An episode with at least this return is a success, where the environment does not say itself; "

@@ -35,6 +35,11 @@ class EngineOrder(WireModel):
     seed: int = Field(ge=0, description="of everything random")
     environment_seeds: list[int] = Field(description="for reset(seed=…); none of them is of a held-out episode")
     environment: str = Field(description="spec.data.environment: a name of Gymnasium's, or module:EntryPoint")
+    max_steps_per_episode: int | None = Field(
+        default=None,
+        ge=1,
+        description="spec.data.maxStepsPerEpisode; null: the environment's own limit",
+    )
     observations: int = Field(ge=1, description="numbers in a flattened observation")
     actions: int = Field(ge=1, description="how many choices there are, or of how many numbers an action is")
     low: list[float] | None = Field(default=None, description="of each number of an action; null for choices alone")

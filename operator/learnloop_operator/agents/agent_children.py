@@ -182,6 +182,8 @@ def _actor(snapshot: agent_snapshot.AgentSnapshot, environment: EnvironmentTask)
         env["LEARNLOOP_ACTOR_RANDOMISE"] = json.dumps(ranges)
     if environment.credit is not None:
         env["LEARNLOOP_ACTOR_CREDIT"] = environment.credit
+    if environment.max_steps_per_episode is not None:
+        env["LEARNLOOP_ACTOR_MAX_STEPS_PER_EPISODE"] = str(environment.max_steps_per_episode)
     if environment.success_return is not None:
         env["LEARNLOOP_ACTOR_SUCCESS_RETURN"] = f"{environment.success_return:g}"
     if environment.actors.max_steps_per_second is not None:

@@ -30,9 +30,10 @@ class Flattened(gymnasium.Env[Any, Any]):
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium reads it as a plain dictionary
 
-    def __init__(self, name: str, inner: Any) -> None:
+    def __init__(self, name: str, inner: Any, max_steps: int | None = None) -> None:
         """Around `inner`, which it closes before it raises ConfigError: its spaces cannot be translated."""
         self._name, self._inner, self.values = name, inner, dict[str, float]()
+        self._age, self._limit = 0, max_steps
         try:
             self.space = inner.observation_space
             self.decoder = ActionDecoder(name, inner.action_space)
@@ -47,6 +48,7 @@ class Flattened(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Raises ConfigError for what a reset must not return."""
         del options  # there are none, and a class that knows none is played
+        self._age = 0
         begun = self._inner.reset(seed=seed)
         if not isinstance(begun, tuple) or len(begun) != 2:
             raise self._wrong("reset", begun, "observation and info")
@@ -64,6 +66,8 @@ class Flattened(gymnasium.Env[Any, Any]):
             if not isinstance(value, bool | int | float | np.generic | np.ndarray) or np.ndim(value):
                 raise self._wrong("step", value, f"one number as its {what}")
         reward, terminated, truncated = numbers
+        self._age += 1
+        truncated = truncated or (self._age == self._limit and not terminated)
         final = {} if success is None else {"is_success": bool(success)}
         self.values = numbers_of(info) if isinstance(info, Mapping) else {}
         return row(self._name, self.space, observation), float(reward), bool(terminated), bool(truncated), final
@@ -87,11 +91,11 @@ def close(environment: Any) -> None:
     getattr(environment, "close", lambda: None)()
 
 
-def _open(name: str, count: int, entry: Callable[[], Any] | None) -> Any:
+def _open(name: str, count: int, entry: Callable[[], Any] | None, max_steps: int | None) -> Any:
     """Raises ConfigError for names Gymnasium does not know or cannot build, and for what cannot be flattened."""
 
     def flattened(inner: Any) -> Any:
-        return Flattened(name, inner)
+        return Flattened(name, inner, max_steps)
 
     if entry is not None:
 
@@ -136,13 +140,19 @@ class GymnasiumVector(Unsaved):
     """n copies of one Gymnasium environment; observations are flattened to float32."""
 
     def __init__(
-        self, name: str, split: randomness.Split, seed: int, members: range, entry: Callable[[], Any] | None = None
+        self,
+        name: str,
+        split: randomness.Split,
+        seed: int,
+        members: range,
+        entry: Callable[[], Any] | None = None,
+        max_steps: int | None = None,
     ) -> None:
         """Environments `members` of the run with this seed, of Gymnasium's name or made by `entry`.
 
         Raises ConfigError when the spaces do not fit.
         """
-        self.name, self._inner = name, _open(name, len(members), entry)
+        self.name, self._inner = name, _open(name, len(members), entry, max_steps)
         self.observations = int(self._inner.single_observation_space.shape[0])
         self.members = members
         actions = self._inner.envs[0].decoder.actions
@@ -188,9 +198,17 @@ class GymnasiumVector(Unsaved):
 class TeamVector(Unsaved):
     """n copies of one parallel environment."""
 
-    def __init__(self, name: str, split: randomness.Split, seed: int, members: range, entry: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        split: randomness.Split,
+        seed: int,
+        members: range,
+        entry: Callable[[], Any],
+        max_steps: int | None = None,
+    ) -> None:
         """Environments `members` of the run with this seed; raises ConfigError when the spaces do not fit."""
-        self.name, self.members = name, members
+        self.name, self.members, self._limit, self._age = name, members, max_steps, [0 for _ in members]
         self._all = [entry() for _ in members]
         first = self._all[0]
         self._names = list(first.possible_agents)
@@ -222,7 +240,7 @@ class TeamVector(Unsaved):
 
     def _begin(self, n: int, seed: int | None = None) -> NDArray[np.float32]:
         observation, _ = self._all[n].reset(seed=seed)
-        self._playing[n], self._left[n] = set(self._all[n].agents), set()
+        self._playing[n], self._left[n], self._age[n] = set(self._all[n].agents), set(), 0
         return self._look(n, observation)
 
     def reset(self) -> Observations:
@@ -247,8 +265,9 @@ class TeamVector(Unsaved):
             reward[n] = [earned.get(agent, 0.0) if agent in self._playing[n] else 0.0 for agent in self._names]
             self._left[n] |= {agent for agent in self._playing[n] if over.get(agent) or late.get(agent)}
             self._playing[n] = (self._playing[n] - self._left[n]) & set(one.agents)
-            if not self._playing[n]:
-                terminated[n] = not any(late.values()) or all(over.values())
+            self._age[n] += 1
+            if not self._playing[n] or self._age[n] == self._limit:
+                terminated[n] = not self._playing[n] and (not any(late.values()) or all(over.values()))
                 truncated[n] = not terminated[n]
                 observation = successor.copy() if observation is successor else observation
                 observation[n] = self._begin(n)

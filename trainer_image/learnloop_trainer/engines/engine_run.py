@@ -161,6 +161,7 @@ class _Followed:
             seed=seed_of(spec.seed),
             environment_seeds=foreign_seeds(Split.TRAINING, seed_of(spec.seed), np.arange(wire.SEEDS)),
             environment=order.environment,
+            max_steps_per_episode=spec.data.max_steps_per_episode,
             observations=observations,
             actions=actions,
             low=None if bounds is None else bounds.low.tolist(),

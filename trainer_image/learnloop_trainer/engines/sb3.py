@@ -18,7 +18,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 
 from learnloop_api.wire import engine as wire
-from learnloop_environments import make, randomness, spaces, user_environment
+from learnloop_environments import Conditions, make, randomness, spaces, user_environment
 from learnloop_environments.errors import ConfigError, TrainerError
 from learnloop_trainer.engines.engine_process import Exchange
 from learnloop_trainer.engines.sb3_export import exported, normalisations
@@ -65,7 +65,13 @@ class Environments(VecEnv):  # type: ignore[misc]
     """Environments of learnloop, by the same code that the proof plays, as Stable-Baselines3 wants them."""
 
     def __init__(self, order: wire.EngineOrder, count: int) -> None:
-        self._inner = make(order.environment, randomness.Split.TRAINING, order.seed, range(count))
+        self._inner = make(
+            order.environment,
+            randomness.Split.TRAINING,
+            order.seed,
+            range(count),
+            Conditions(max_steps=order.max_steps_per_episode),
+        )
         self.form = form_of(order.environment, order.algorithm, order.settings, self._inner)
         super().__init__(count, self.form.space, spaces.ActionSpace.of(self._inner).gymnasium())
         self._chosen: Any = None

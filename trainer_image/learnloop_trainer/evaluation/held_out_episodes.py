@@ -111,7 +111,7 @@ def _play_block(
                 alive(members.start + int((~running).sum()))
         else:
             problem = f"does not end {int(running.sum())} of {len(members)} held-out episodes within {MAX_STEPS} steps"
-            fix = "have its step return truncated after a time limit (gymnasium.wrappers.TimeLimit)"
+            fix = "set spec.data.maxStepsPerEpisode, or have its step return truncated after a time limit"
             world = wrappers.innermost(environment)
             raise errors.ConfigError(
                 "spec.data.environment", getattr(world, "name", type(world).__name__), problem, fix
@@ -143,7 +143,7 @@ def nominal(order: training_order.Order) -> Conditions:
     level = order.spec.data.level
     if order.spec.curriculum is not None:
         level = order.spec.curriculum.until or list(getattr(sample(order), "LEVELS", ()))[-1].name
-    return Conditions(level)
+    return Conditions(level, max_steps=order.spec.data.max_steps_per_episode)
 
 
 def sample(order: training_order.Order) -> simulation.Simulation | VectorEnvironment:
@@ -173,7 +173,8 @@ def held_out(
     """
     spec, proof = order.spec, episodes(order)
     seed, zero = (proof.seed, proof.first) if split is randomness.Split.HELD_OUT else (spec.seed, 0)
-    chosen = replace(nominal(order) if conditions is None else conditions, credit="team")
+    limit = spec.data.max_steps_per_episode
+    chosen = replace(nominal(order) if conditions is None else conditions, credit="team", max_steps=limit)
 
     def opened(members: range) -> VectorEnvironment:
         numbers = range(members.start + first + zero, members.stop + first + zero)

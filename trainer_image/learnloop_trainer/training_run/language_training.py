@@ -224,6 +224,9 @@ def begin_language(
 
 def _refuse_unjudgeable(order: training_order.Order) -> None:
     """Raises ConfigError where a model is to be judged along its training and cannot be."""
+    if order.spec.data.max_steps_per_episode is not None:
+        name, value, fix = "spec.data.maxStepsPerEpisode", order.spec.data.max_steps_per_episode, "leave it out"
+        raise ConfigError(name, value, "is not heeded by worlds that are talked to", fix)
     if order.spec.evaluation.while_training is None:
         return
     name, fix = "spec.evaluation.whileTraining", "leave it out"

@@ -211,7 +211,7 @@ def training_world(
             _unplayed(order, members), spec.safety, action_shield.Trail(order.job), exploring=True
         )
     randomise = tuple((item.parameter, item.low, item.high) for item in data.randomise)
-    conditions = Conditions(data.level, randomise, data.credit or "team")
+    conditions = Conditions(data.level, randomise, data.credit or "team", data.max_steps_per_episode)
     environment = make(data.environment, randomness.Split.TRAINING, spec.seed, members, conditions)
     if spec.curriculum is not None:
         environment = wrappers.Counted(environment)

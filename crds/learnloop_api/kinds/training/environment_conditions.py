@@ -7,6 +7,8 @@ from pydantic import Field
 from learnloop_api.kinds.base import Resource, Rule, ShortText
 
 LevelName = Annotated[str, Field(min_length=1, max_length=63)]
+MaxSteps = Annotated[int, Field(ge=1, le=100_000)]
+MAX_STEPS = "An episode is truncated after so many steps; left out, or above it, the environment's own limit holds."
 
 
 class Randomised(Resource):

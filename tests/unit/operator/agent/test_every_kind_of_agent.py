@@ -20,6 +20,7 @@ PLAYED = {
     "level": "hard",
     "randomise": [{"parameter": "gain", "low": 0.5, "high": 1.5}],
     "credit": "difference",
+    "maxStepsPerEpisode": 50,
 }
 """Something else than the default in every field of World."""
 FILLED = {

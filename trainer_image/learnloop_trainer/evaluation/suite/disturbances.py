@@ -207,7 +207,8 @@ def _student(order: training_order.Order) -> algorithms.Parameters:
 
 def _world(stage: Stage, count: int, conditions: Conditions, disturb: Disturb | None) -> VectorEnvironment:
     spec = stage.order.spec
-    world = make(stage.order.environment, randomness.Split.TRAINING, spec.seed, range(count), conditions)
+    limited = replace(conditions, max_steps=spec.data.max_steps_per_episode)
+    world = make(stage.order.environment, randomness.Split.TRAINING, spec.seed, range(count), limited)
     return action_shield.shielded(world if disturb is None else disturb(world), spec.safety)
 
 
