@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_common.reward_rules import components, step_rewards
 from learnloop_common.reward_rules.outcome_values import OutcomeValues, source
-from learnloop_environments import errors, wrappers
+from learnloop_environments import errors, multipliers, wrappers
 from learnloop_environments.spaces import Observations, Step, VectorEnvironment, team_return
 
 PREFIX = "rewarded."
@@ -31,8 +31,16 @@ class Rewarded(wrappers.Seeing):
     Each agent of a team gets its own share of a step's reward, and all the same share of the rest at the end.
     """
 
-    def __init__(self, inner: VectorEnvironment, policy: RewardPolicySpec, success_return: float | None = None) -> None:
+    def __init__(
+        self,
+        inner: VectorEnvironment,
+        policy: RewardPolicySpec,
+        success_return: float | None = None,
+        penalties: multipliers.Multipliers | None = None,
+    ) -> None:
         """An episode with at least `success_return` succeeded, where the environment reports no success; None: unknown.
+
+        `penalties` of the policy's constraints cost reward in the place of the constraints' own limits on it.
 
         Raises ConfigError when the policy shapes by a number that the observations do not have.
         """
@@ -48,6 +56,8 @@ class Rewarded(wrappers.Seeing):
             fix = "correct it in the RewardPolicy, or set spec.data.rewards to environment"
             raise errors.ConfigError("RewardPolicy shaping.observation", shaping.observation, problem, fix)
         count = len(inner.members)
+        self._penalties = penalties
+        self._worth = policy if penalties is None else policy.model_copy(update={"constraints": []})
         self._policy, self._success_return, self._given = policy, success_return, step_rewards.advance(policy)
         types = {component.type for component in components.counting(policy)}
         self._success_alone = policy.shaping is None and types - {*UNPLAYED} == {"success"}
@@ -78,6 +88,7 @@ class Rewarded(wrappers.Seeing):
         if self._success_alone and step.success is None and self._success_return is None:
             raise nothing_measured(self._policy, "set spec.data.successReturn, or ")
         reward = self._given.share * step.reward.astype(np.float64) + self._given.each
+        costs = self._costs()
         self._measure({**step.values, **self.besides})
         self._return += team_return(step.reward)
         self._advanced += team_return(reward)  # type: ignore[arg-type]  # float64 here
@@ -85,7 +96,7 @@ class Rewarded(wrappers.Seeing):
         ended = step.terminated | step.truncated
         for number in np.flatnonzero(ended).tolist():
             episode = self._episode(number, step)
-            reward[number] += step_rewards.whole(self._policy, episode) - self._advanced[number]
+            reward[number] += step_rewards.whole(self._worth, episode) - self._advanced[number]
             if self._patience:
                 self._require_measurement(episode)
         if self._policy.shaping is not None:
@@ -93,9 +104,19 @@ class Rewarded(wrappers.Seeing):
             terms[step.terminated] = 0.0
             terms -= self._potential(self._observation)
             reward += terms if reward.ndim == terms.ndim else terms[:, None]
+        if self._penalties is not None and costs is not None and (after := self._costs()) is not None:
+            reward = self._penalties.penalised(reward, after - costs)
+            for number in np.flatnonzero(ended):
+                self._penalties.ended(after[number])
         self._forget(ended)
         self._observation = step.observation
         return replace(step, reward=reward.astype(np.float32))
+
+    def _costs(self) -> NDArray[np.float64] | None:
+        """Outcome values so far that have a multiplier [n, constraints], 0 where one is missing."""
+        if self._penalties is None:
+            return None
+        return np.asarray([[one.get(key, 0.0) for key in self._penalties.keys] for one in self._values])
 
     def _measure(self, values: Mapping[str, NDArray[Any]]) -> None:
         for name in self._sources & values.keys():

@@ -149,6 +149,12 @@ class LearningAgentSpec(Resource):
             "to one of " + ", ".join(READS_LOG),
             ".training.data",
         ),
+        Rule(
+            "!has(self.training) || !has(self.training.template.hyperparameters.lagrangianLearningRate)"
+            " || has(self.training.data.rewards) && self.training.data.rewards == 'policy'",
+            "the constraints are those of the RewardPolicy: set rewards to policy, or remove lagrangianLearningRate",
+            ".training.data",
+        ),
     )
 
     task: Task

@@ -364,6 +364,12 @@ class TrainingJobSpec(TrainingTemplate):
             ".data",
         ),
         Rule(
+            "!has(self.hyperparameters.lagrangianLearningRate)"
+            " || has(self.data.rewards) && self.data.rewards == 'policy'",
+            "the constraints are those of a RewardPolicy: set data.rewards to policy, or remove lagrangianLearningRate",
+            ".data",
+        ),
+        Rule(
             "has(self.data.environment) || !(has(self.curriculum) || has(self.shaping) || has(self.study)"
             " || has(self.evaluation.suite) || has(self.evaluation.whileTraining))",
             "curriculum, shaping, study and evaluation.suite play an environment, as evaluation.whileTraining does: "

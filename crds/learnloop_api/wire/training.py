@@ -24,6 +24,8 @@ FIGURES: Mapping[str, str] = {
     "episode_length": "Mean length of the first rank's newest episodes, in steps.",
     "replay_transitions": "Transitions in the first rank's replay buffer.",
     "invalid_actions": "Actions so far that were not allowed: a safety shield replaced them.",
+    "multiplier": "Sum of the learned multipliers of the RewardPolicy's constraints.",
+    "constraint_excess": "Mean outcome value of the newest episodes above its constraint's limit, the largest of all.",
     "memory_bytes": "Resident memory of the first rank's process.",
     "gpu_memory_bytes": "Memory that the first rank holds on its GPU.",
 }

@@ -25,6 +25,7 @@ from learnloop_environments import (
     wrappers,
 )
 from learnloop_environments.interfaces.foreign_spaces import refuse_images
+from learnloop_environments.multipliers import Multipliers
 from learnloop_trainer import action_shield, baseline_policy, distributed, progress_reporter, recordings, training_order
 from learnloop_trainer.algorithms import Learner, Occasion, learner, maml, traits_of
 from learnloop_trainer.algorithms.base import Traits, advise, registered
@@ -202,7 +203,10 @@ def _for_the_same_use(traits: Traits, other: Traits) -> bool:
 
 
 def training_world(
-    order: training_order.Order, members: range, policy: RewardPolicySpec | None = None
+    order: training_order.Order,
+    members: range,
+    policy: RewardPolicySpec | None = None,
+    penalties: Multipliers | None = None,
 ) -> VectorEnvironment:
     """The run's training environments: under its conditions, counted, rewarded by `policy`, shaped and shielded."""
     spec, data = order.spec, order.spec.data
@@ -218,7 +222,7 @@ def training_world(
     if policy is not None:
         if not traits_of(spec.algorithm).recorded:
             rewarded_by_policy.require_measured(policy)
-        environment = rewarded_by_policy.Rewarded(environment, policy, data.success_return)
+        environment = rewarded_by_policy.Rewarded(environment, policy, data.success_return, penalties)
     if spec.shaping is not None:
         discount = float(getattr(order.parameters, "discount", 1.0))
         shaping = spec.shaping
@@ -226,6 +230,18 @@ def training_world(
             environment, discount, potential=shaping.potential, bonus=shaping.coordination_bonus
         )
     return action_shield.shielded(environment, spec.safety, action_shield.Trail(order.job), exploring=True)
+
+
+def penalties_of(order: training_order.Order, policy: RewardPolicySpec | None) -> Multipliers | None:
+    """Multipliers of the policy's constraints, where the order wants them learned; raises ConfigError without any."""
+    rate = getattr(order.parameters, "lagrangian_learning_rate", None)
+    if rate is None:
+        return None
+    if policy is None or not policy.constraints:
+        problem = "learns multipliers of a RewardPolicy's constraints, and there are none"
+        fix = "set spec.data.rewards to policy and give the RewardPolicy constraints, or leave it out"
+        raise errors.ConfigError("spec.hyperparameters.lagrangianLearningRate", rate, problem, fix)
+    return Multipliers(policy.constraints, rate)
 
 
 def _unplayed(order: training_order.Order, members: range) -> VectorEnvironment:
@@ -275,6 +291,7 @@ class PolicyTraining:
     begun_from: str = ""
     read: recordings.ReadExperience = field(default_factory=recordings.ReadExperience)
     validation: Validation | None = None
+    penalties: Multipliers | None = None
     _tally: ActionTally = field(default_factory=ActionTally)
     _losses: dict[str, float] = field(default_factory=dict)
 
@@ -292,6 +309,8 @@ class PolicyTraining:
             arrays |= under("curriculum", self.curriculum.state())
         if self.milestones is not None:
             arrays |= under("milestones", self.milestones.state())
+        if self.penalties is not None:
+            arrays["multipliers"] = self.penalties.values.copy()
         if self.read.proof is not None:
             arrays |= under("proof", self.read.proof.arrays())
         return arrays
@@ -313,6 +332,8 @@ class PolicyTraining:
             note += f"; level {self.curriculum.name}"
         if self.milestones is not None:
             self.milestones.restore(part(arrays, "milestones"))
+        if self.penalties is not None:
+            self.penalties.values = np.array(arrays["multipliers"], dtype=np.float64)
         self.read.proof = recordings.Recording.of(part(arrays, "proof"))
         return note
 
@@ -327,6 +348,8 @@ class PolicyTraining:
             self.episodes.note(experience.reward, experience.ended)
             self._tally.note(experience.actions, self.environment.actions)
             losses |= experience.losses
+        if self.penalties is not None:
+            losses |= self.penalties.ascend(run.group.sum)
         self._losses |= losses
         if self.read.note is not None:
             run.reporter.caution(self.read.note.message)
@@ -368,7 +391,8 @@ def begin(
     spec = order.spec
     members = group.place.share(order.parameters.environments)
     policy = reward_rules.policy_in_force(order, store)
-    environment = training_world(order, members, policy)
+    penalties = penalties_of(order, policy)
+    environment = training_world(order, members, policy, penalties)
     _require_fitting_actions(order, environment)
     refuse_images(spec.data.world, getattr(wrappers.innermost(environment), "space", None))
     # What cannot be exported, or judged, is not trained.
@@ -389,5 +413,5 @@ def begin(
     if spec.evaluation.while_training is not None:
         validation = Validation(spec.evaluation.while_training, JudgedPolicy(algorithm, order, group))
     return PolicyTraining(
-        title, algorithm, environment, observation, episodes, curriculum, points, begun, log.read, validation
+        title, algorithm, environment, observation, episodes, curriculum, points, begun, log.read, validation, penalties
     )

@@ -84,6 +84,7 @@ _ALL: tuple[Algorithm, ...] = (
             "clip": 0.2,
             "clip_end": None,
             "dual_clip": None,
+            "lagrangian_learning_rate": None,
             "entropy_coefficient": 0.01,
             "value_coefficient": 0.5,
             "max_gradient_norm": 0.5,

@@ -145,6 +145,14 @@ class Parameters(Resource):
             "left out, no such limit.",
         ),
     ]
+    lagrangian_learning_rate: Annotated[
+        float | None,
+        _positive(
+            1000,
+            "The RewardPolicy's constraints hold on average over episodes, by multipliers that are learned; step size "
+            "of their ascent, for rewards: policy. Left out, none.",
+        ),
+    ]
     normalise_observations: Annotated[
         bool,
         Field(

@@ -14,8 +14,9 @@ from learnloop_api.wire.trajectory import LoggedEpisode, Step
 from learnloop_common.reward_rules.components import Episode
 from learnloop_common.reward_rules.outcome_values import OutcomeValues
 from learnloop_common.reward_rules.step_rewards import as_played, divided, whole
-from learnloop_environments import make
+from learnloop_environments import Conditions, make
 from learnloop_environments.errors import ConfigError
+from learnloop_environments.multipliers import Multipliers
 from learnloop_environments.randomness import Split
 from learnloop_environments.rewarded_by_policy import Rewarded
 from learnloop_trainer.distributed import Alone
@@ -138,6 +139,57 @@ def by_policy(make_order: Callable[..., Order], tmp_path: Path, algorithm: str, 
     order = make_order(algorithm, data=data, **({} if algorithm in ("ppo", "dqn") else {algorithm: {"hidden": [8]}}))
     body = order.model_dump(by_alias=True, exclude_none=True)
     return Order.model_validate(body | {"rewardPolicy": {"name": "gentle", "revision": "r1"}})
+
+
+def limited(world: str, maximum: float) -> Rewarded:
+    policy = RewardPolicySpec.model_validate(
+        {"components": [{"name": "own", "type": "environment", "weight": 1}]}
+        | {"constraints": [{"name": "bumped", "key": "collisions", "maximum": maximum}]}
+    )
+    inner = make(world, Split.TRAINING, 0, range(1), Conditions("expert"))
+    return Rewarded(inner, policy, penalties=Multipliers(policy.constraints, 0.1))
+
+
+@pytest.mark.parametrize("world", ["motion:Navigation", "teams:Cooperative"])
+def test_a_step_costs_what_it_adds_to_a_constrained_value_times_its_multiplier(world):
+    rewarded, plain = limited(world, 0.0), make(world, Split.TRAINING, 0, range(1), Conditions("expert"))
+    random = np.random.default_rng(0)
+    penalties, cost, ended = rewarded._penalties, 0.0, False
+    assert penalties is not None
+    penalties.values[:] = 3.0
+    rewarded.reset(), plain.reset()
+    while not ended:
+        choice = random.integers(0, plain.actions, (1, getattr(plain, "agents", 1)))
+        action = choice if plain.bounds is None else random.uniform(-1, 1, (1, plain.actions))
+        own, step = rewarded.step(action), plain.step(action)
+        ended = bool(step.terminated[0] | step.truncated[0])
+        added = float(step.values["collisions"][0])
+        cost += added
+        if not ended:
+            assert own.reward == pytest.approx((step.reward - 3.0 * added) / 4.0, rel=1e-4, abs=1e-4)
+    assert cost > 0
+    figures = penalties.ascend(lambda numbers: [2 * number for number in numbers])
+    assert figures == pytest.approx({"multiplier": 3.0 + 0.1 * cost, "constraint_excess": cost}), "a mean of two ranks"
+    assert penalties.ascend(lambda numbers: numbers) == {}, "no episode has ended since"
+
+
+def test_a_checkpoint_holds_multipliers_and_a_limit_that_holds_lowers_them_to_0(make_order, tmp_path):
+    order, store = by_policy(make_order, tmp_path, "ppo", "motion:Navigation"), DirectoryStore(tmp_path, "small-1")
+    constrained = GENTLE | {"constraints": [{"name": "bumped", "key": "collisions", "maximum": 2.0}]}
+    (tmp_path / "reward-policies" / "gentle" / "r1.json").write_text(json.dumps(constrained))
+    chosen = order.spec.hyperparameters.model_copy(update={"lagrangian_learning_rate": 0.1})
+    order = order.model_copy(update={"spec": order.spec.model_copy(update={"hyperparameters": chosen})})
+    training = begin(order, Alone(), CPU, store)
+    assert training.penalties is not None
+    training.penalties.values[:] = 0.3
+    resumed = begin(order, Alone(), CPU, store)
+    restore(resumed, order, Alone(), save(training, order, Alone()) or b"")
+    assert resumed.penalties is not None
+    assert resumed.penalties.values.tolist() == [0.3]
+    resumed.penalties.ended(np.zeros(1))
+    assert resumed.penalties.ascend(lambda numbers: numbers)["multiplier"] == pytest.approx(0.1)
+    resumed.penalties.ended(np.zeros(1))
+    assert resumed.penalties.ascend(lambda numbers: numbers)["multiplier"] == 0.0
 
 
 @pytest.mark.parametrize(

@@ -197,9 +197,7 @@ def test_an_episode_that_does_not_end_proves_nothing(own, base, monkeypatch):
     monkeypatch.setattr(sys.modules["learnloop_trainer.evaluation.held_out_episodes"], "MAX_STEPS", 200)
     endless = {"answer": (np.zeros(1), 1.0, False, False, {}), "ends": {"a": 10, "b": 10**9}}
     world = opened(own, base, **endless)
-    message = (
-        r"spec.data.environment: 'own_faults:Own' does not end 2 of 2 held-out episodes within 200 steps; .*TimeLimit"
-    )
+    message = r"spec.data.environment: 'own_faults:Own' does not end 2 of 2 held-out episodes within 200 steps; set"
     with pytest.raises(ConfigError, match=message):
         play(lambda _: world, Uniform(2, 0), 0, 2, lambda _: None)
 
