@@ -36,7 +36,8 @@ class Multipliers:
     def penalised(self, reward: Floats64, cost: Floats64) -> Floats64:
         """Rewards [n], of a team [n, agents], less what the steps cost [n, constraints]."""
         penalty = cost @ self.values
-        return (reward - (penalty if reward.ndim == 1 else penalty[:, None])) / (1.0 + self.values.sum())
+        less = reward - (penalty if reward.ndim == 1 else penalty[:, None])
+        return np.asarray(less / (1.0 + self.values.sum()))
 
     def ended(self, cost: Floats64) -> None:
         """An episode has ended, with these outcome values [constraints]."""

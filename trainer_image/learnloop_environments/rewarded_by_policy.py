@@ -106,7 +106,7 @@ class Rewarded(wrappers.Seeing):
             reward += terms if reward.ndim == terms.ndim else terms[:, None]
         if self._penalties is not None and costs is not None and (after := self._costs()) is not None:
             reward = self._penalties.penalised(reward, after - costs)
-            for number in np.flatnonzero(ended):
+            for number in np.flatnonzero(ended).tolist():
                 self._penalties.ended(after[number])
         self._forget(ended)
         self._observation = step.observation
