@@ -1,7 +1,6 @@
 """How hard hypothesis looks, and what the garbage collector looks at, for all tests."""
 
 import gc
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,5 +26,5 @@ def pytest_runtestloop() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Some wait for a build, and for one another on a busy machine."""
     for item in items:
-        if item.path.relative_to(Path(__file__).parent).parts[0] in ("argocd", "flux", "loki"):
+        if item.nodeid.startswith(("tests/argocd", "tests/flux", "tests/loki")):
             item.add_marker(pytest.mark.timeout(3600))

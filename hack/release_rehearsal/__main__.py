@@ -116,6 +116,7 @@ def _turn(address: str, version: str, digests: dict[str, str], plugin: Path, nar
     chart = [f"oci://{address}/charts/{RELEASE}", "--plain-http", f"--version={version}"]
     where = [f"--namespace={SYSTEM_NAMESPACE}", "--create-namespace", f"--set=global.imageRegistry={address}"]
     with _images_removed(address) as pulled:
+        _remove_release()
         run_shown([tool("helm"), "upgrade", "--install", RELEASE, *chart, *where, "--wait", "--timeout=30m"])
         with connect([tool("kubectl")]) as api:
             figures = run_story(api, settings, lambda: _first_model(api, settings, narrator))
@@ -127,6 +128,12 @@ def _turn(address: str, version: str, digests: dict[str, str], plugin: Path, nar
         # containerd lists what it pulled by a tag under its digest, too.
         require(wanted <= set(pulled()), f"never pulled: {sorted(wanted - set(pulled()))}")
     return figures
+
+
+def _remove_release() -> None:
+    """The demo's, whose volumes have other sizes, or an earlier rehearsal's."""
+    run([tool("helm"), "uninstall", RELEASE, "--wait", "--ignore-not-found", f"--namespace={SYSTEM_NAMESPACE}"])
+    run([tool("kubectl"), "delete", "namespace", SYSTEM_NAMESPACE, "--ignore-not-found", "--wait", "--timeout=300s"])
 
 
 def _first_model(api: Api, settings: Settings, narrator: Narrator) -> Figures:
