@@ -21,7 +21,7 @@ class Saver:
 
     def __init__(self, store: Store, tell: Callable[[str], None] = lambda trouble: None) -> None:
         """Idle until the first `offer`. `tell` gets each problem, and an empty text when saving works again."""
-        self._store, self._tell = store, tell
+        self._store, self.tell = store, tell
         self._condition = threading.Condition()
         self._waiting: tuple[bytes, int] | None = None
         self._busy = False
@@ -70,12 +70,12 @@ class Saver:
             began = time.thread_time()
             try:
                 self.durable = (self._store.put_checkpoint(body, step), step)
-                self._tell("")
+                self.tell("")
             except (errors.StoreUnavailable, errors.StoreRefused) as error:
                 problem = error
                 text = f"the checkpoint of step {step} was not saved, training continues: {error}"
                 progress_reporter.say(text)
-                self._tell(text)
+                self.tell(text)
             with self._condition:
                 if problem is None:
                     cost = time.thread_time() - began

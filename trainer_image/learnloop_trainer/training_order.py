@@ -15,6 +15,7 @@ from learnloop_api import names
 from learnloop_api.kinds import base, language_model, training_job
 from learnloop_api.kinds.training import algorithms, evaluation
 from learnloop_api.wire.base import Name
+from learnloop_api.wire.training import UpdateOrder
 from learnloop_environments import user_environment
 from learnloop_environments.errors import ConfigError
 
@@ -39,6 +40,13 @@ class Order(base.Resource):
     baseline_uri: Annotated[str, Field(max_length=2048)] | None = None
     baseline_sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] | None = None
     reward_policy: RewardPolicyRevision | None = None
+    update: UpdateOrder | None = None
+    """Of a rank that stays; None: the run itself."""
+
+    @property
+    def number(self) -> int:
+        """Number of the update; 0 for the run itself."""
+        return self.update.number if self.update else 0
 
     @property
     def parameters(self) -> algorithms.Parameters:
@@ -103,7 +111,7 @@ def recipe_sha256(order: Order) -> str:
     spec["parameters"] = order.parameters.model_dump(mode="json")
     if order.spec.trained_by == "image":
         spec["program"] = [order.spec.pod.image, order.spec.pod.command]
-    fields = order.model_dump(mode="json", exclude={"attempt", "spec"})
+    fields = order.model_dump(mode="json", exclude={"attempt", "spec", *(() if order.update else ("update",))})
     facts = fields | {"spec": spec, "code": user_environment.fingerprint(os.environ)}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

@@ -110,6 +110,7 @@ TRAINING_JOB = Kind(
         Column("Backend", ".status.backend", wide=True, description="What runs its ranks."),
         Column("Steps/s", ".status.stepsPerSecond", "number", wide=True),
         Column("Attempts", ".status.attempts", "integer", wide=True),
+        Column("Update", ".status.update", "integer", wide=True, description="Newest update of a rank that stays."),
         Column("Best", ".status.study.bestTrial", wide=True, description="Best trial of its study."),
         Column("Artifact", ".status.artifact.sha256", wide=True),
         MESSAGE,

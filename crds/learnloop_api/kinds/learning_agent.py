@@ -22,6 +22,7 @@ from learnloop_api.kinds.base import (
 from learnloop_api.kinds.task import Task
 from learnloop_api.kinds.training import study
 from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG, REWARD_MODELS
+from learnloop_api.kinds.training.continuous import CONTINUOUS_FIX, NOT_CONTINUOUS, Continuous
 from learnloop_api.kinds.training.evaluation import LoggedData
 
 
@@ -98,6 +99,10 @@ class Training(Resource):
         description="Each run begins from the weights of the policy that serves when it begins; where that does not "
         "fit, from random ones, and the run's proof says why. The template's own initialPolicy wins.",
     )
+    continuous: Continuous | None = Field(
+        default=None,
+        description="Keeps the rank of a run: further triggers are updates of it, in seconds. Left out, each is a run.",
+    )
     history: int = Field(default=5, ge=1, le=100, description="Finished TrainingJobs to keep.")
 
 
@@ -154,6 +159,13 @@ class LearningAgentSpec(Resource):
             " || has(self.training.data.rewards) && self.training.data.rewards == 'policy'",
             "the constraints are those of the RewardPolicy: set rewards to policy, or remove lagrangianLearningRate",
             ".training.data",
+        ),
+        Rule(
+            "!has(self.training) || !has(self.training.continuous) || !("
+            + NOT_CONTINUOUS.replace("self.", "self.training.template.")
+            + ") && (has(self.task.environment) || has(self.task.external.trainingEnvironment))",
+            f"{CONTINUOUS_FIX}; an environment proves each update",
+            ".training.continuous",
         ),
     )
 

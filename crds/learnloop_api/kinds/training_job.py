@@ -8,6 +8,7 @@ from learnloop_api.kinds.base import HttpUrl, KubeName, LocalRef, ObjectName, Po
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG
+from learnloop_api.kinds.training.continuous import CONTINUOUS_FIX, NOT_CONTINUOUS, ContinuousRun
 from learnloop_api.kinds.training.environment_conditions import (
     MAX_STEPS,
     Curriculum,
@@ -338,8 +339,8 @@ FROZEN = (
 
 
 class TrainingJobSpec(TrainingTemplate):
-    """One run. All but suspend, workers and ttlSecondsAfterFinished is immutable: a result
-    belongs to one recipe."""
+    """One run. All but suspend, workers, continuous and ttlSecondsAfterFinished is immutable: a
+    result belongs to one recipe."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         *(
@@ -376,10 +377,18 @@ class TrainingJobSpec(TrainingTemplate):
             "name it as data.environment, or leave them out",
             ".data",
         ),
+        Rule(
+            f"!has(self.continuous) || !({NOT_CONTINUOUS}) && has(self.data.environment)",
+            f"{CONTINUOUS_FIX}; data.environment proves each update",
+            ".continuous",
+        ),
     )
 
     seed: int = Field(default=0, ge=0, le=2_147_483_647, description="Seed of everything random in the run.")
     data: TrainingData
+    continuous: ContinuousRun | None = Field(
+        default=None, description="The rank stays after the run and makes updates; removed, the run ends."
+    )
     suspend: bool = Field(
         default=False, description="Stops the pods and keeps the newest checkpoint; false resumes from it."
     )

@@ -268,6 +268,17 @@ class Validated(WireModel):
     ended_early: bool = Field(default=False, description="patience ended the run before totalSteps")
 
 
+class UpdateOrder(WireModel):
+    """PUT /api/v1/training/runs/{job}/update: the next update of a rank that stays. The first of a number stands."""
+
+    number: int = Field(ge=1, le=1_000_000)
+    goes_on: bool = Field(description="from the state after the last update; else from the policy that serves")
+    baseline_uri: str | None = Field(default=None, max_length=2048, description="the policy that serves")
+    baseline_sha256: Sha256 | None = None
+    reward_policy: Name | None = Field(default=None, description="where the run learns by its rewards")
+    reward_policy_revision: str | None = Field(default=None, max_length=64)
+
+
 class Proof(WireModel):
     """A finished run: its artifact, and what was measured of it. Without it pods that succeeded count for nothing."""
 
@@ -282,6 +293,10 @@ class Proof(WireModel):
     attempts: int = Field(ge=1, le=1_000_000)
     recipe_sha256: Sha256 | None = Field(
         default=None, description="of all that was asked of the run: algorithm, hyperparameters, data, evaluation"
+    )
+    update: int = Field(default=0, ge=0, le=MOST, description="of a rank that stays; 0: the run itself")
+    kl: float | None = Field(
+        default=None, ge=0, description="mean KL divergence of an update from the policy that serves, where both draw"
     )
     artifact_uri: str = Field(max_length=2048)
     artifact_sha256: Sha256
@@ -363,3 +378,4 @@ class TrainingRun(WireModel):
     heartbeat_age_seconds: float | None = Field(default=None, ge=0, description="by the data plane's own clock")
     checkpoint: CheckpointInfo | None = None
     proof: Proof | None = None
+    update: UpdateOrder | None = Field(default=None, description="newest one ordered of a rank that stays")

@@ -243,7 +243,7 @@ class Artifact(SQLModel, table=True):
 
 
 class TrainingRunRow(SQLModel, table=True):
-    """Reports of one TrainingJob: its newest heartbeat and, once, its proof."""
+    """Reports of one TrainingJob: its newest heartbeat and, once for each update, its proof."""
 
     __tablename__ = "training_runs"
     namespace: str = column(Text, key=True)
@@ -253,6 +253,7 @@ class TrainingRunRow(SQLModel, table=True):
     heartbeat: dict[str, Any] | None = column(JSONB(none_as_null=True), null=True)
     received_at: datetime | None = time_column(null=True)
     proof: dict[str, Any] | None = column(JSONB(none_as_null=True), null=True)
+    update_order: dict[str, Any] | None = column(JSONB(none_as_null=True), null=True)
     created_at: datetime = time_column(default="now()")
 
 

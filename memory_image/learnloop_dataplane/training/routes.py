@@ -8,7 +8,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.base import Identifier, Name
-from learnloop_api.wire.training import Heartbeat, Proof, TrainingRun
+from learnloop_api.wire.training import Heartbeat, Proof, TrainingRun, UpdateOrder
 from learnloop_api.wire.training_request import (
     StudyOrder,
     StudyState,
@@ -151,11 +151,19 @@ async def get_checkpoint(
 async def put_proof(
     job: NamePath, body: Annotated[Proof, json_body(Proof)], training: Training, callers: Callers, caller: Caller
 ) -> Response:
-    """Writes the proof of a finished run: once for each attempt of its gang."""
+    """Writes the proof of a finished run or update: once for each attempt of its gang."""
     same("job", job, body.job)
     await callers.require_rank(caller, job, body.attempts - 1, fresh=True)
     await training.runs.put_proof(caller.namespace, body)
     return answer({"job": job})
+
+
+@runs.put("/{job}/update", response_model=UpdateOrder, dependencies=[only("update", "runs")])
+async def put_update(
+    job: NamePath, body: Annotated[UpdateOrder, json_body(UpdateOrder)], training: Training, caller: Caller
+) -> Response:
+    """Orders the next update of a rank that stays; the answer is the order that stands."""
+    return answer(await training.runs.order_update(caller.namespace, job, body))
 
 
 @runs.get("/{job}", response_model=TrainingRun)

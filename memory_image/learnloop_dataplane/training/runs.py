@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import col, func, or_, select, tuple_
 
 from learnloop_api import names
-from learnloop_api.wire.training import CheckpointInfo, Heartbeat, Proof, TrainingRun
+from learnloop_api.wire.training import CheckpointInfo, Heartbeat, Proof, TrainingRun, UpdateOrder
 from learnloop_api.wire.training_request import TrainingStatus, of_heartbeat
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.blobs import Blobs, Spooled
@@ -170,8 +170,8 @@ class Runs:
         raise ApiError(404, "this run has no checkpoint yet; start from the beginning", field="job", value=job)
 
     async def put_proof(self, namespace: str, proof: Proof) -> None:
-        """Writes the proof once for each attempt: that of a later attempt takes the place of one whose gang failed
-        after it had written it. The same proof again is fine.
+        """Writes the proof once for each update and attempt: that of a later attempt takes the place of one whose gang
+        failed after it had written it. The same proof again is fine.
 
         Raises:
             ApiError: 409, another one is there.
@@ -179,7 +179,7 @@ class Runs:
         async with self._db.session(namespace) as session:
             run = await session.locked(TrainingRunRow(namespace=namespace, job=proof.job))
             earlier = Proof.model_validate(run.proof) if run.proof else None
-            if earlier is None or earlier.attempts < proof.attempts:
+            if earlier is None or (earlier.update, earlier.attempts) < (proof.update, proof.attempts):
                 run.proof = proof.model_dump(mode="json")
                 await _note(session.raw, namespace, proof)
             elif earlier != proof:
@@ -189,6 +189,18 @@ class Runs:
                     field="job",
                     value=proof.job,
                 )
+
+    async def order_update(self, namespace: str, job: str, order: UpdateOrder) -> UpdateOrder:
+        """Orders an update once: the first order of a number stands, and an older number changes nothing."""
+        async with self._db.session(namespace) as session:
+            run = await session.locked(TrainingRunRow(namespace=namespace, job=job))
+            earlier = UpdateOrder.model_validate(run.update_order) if run.update_order else None
+            if earlier is not None and earlier.number >= order.number:
+                return earlier
+            run.update_order = order.model_dump(mode="json")
+            detail = {"update": order.number, "baseline_sha256": order.baseline_sha256}
+            await note(session.raw, namespace, "training.update", f"training-job/{job}", detail)
+        return order
 
     async def get(self, namespace: str, job: str) -> TrainingRun:
         """A run's heartbeat, checkpoint and proof.
@@ -208,6 +220,7 @@ class Runs:
             heartbeat_age_seconds=max(0.0, (now - run.received_at).total_seconds()) if run.received_at else None,
             checkpoint=_info(checkpoint) if checkpoint else None,
             proof=Proof.model_validate(run.proof) if run.proof else None,
+            update=UpdateOrder.model_validate(run.update_order) if run.update_order else None,
         )
 
     async def delete(self, namespace: str, job: str) -> bool:
@@ -246,6 +259,7 @@ async def _note(connection: Any, namespace: str, proof: Proof) -> None:
     """Notes a run's proof and, with a shield, the number of its interventions."""
     subject = f"training-job/{proof.job}"
     detail = {"step": proof.step, "artifact_sha256": proof.artifact_sha256, "agent": proof.agent}
+    detail |= {"update": proof.update} if proof.update else {}
     await note(connection, namespace, "training.proof", subject, detail)
     if proof.interventions is not None:
         shield = {"actions": proof.actions, "interventions": proof.interventions, "record": proof.audit_uri}

@@ -9,7 +9,7 @@ from learnloop_api import names
 from learnloop_api.kinds.task import EnvironmentTask, Task, World as PlayedWorld
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec, TrainingTemplate
-from learnloop_operator.agents import agent_snapshot, apply_training_request, model_to_serve, triggers
+from learnloop_operator.agents import agent_snapshot, apply_training_request, continuous, model_to_serve, triggers
 from learnloop_operator.core import plan, pod_templates, workload_network
 
 SEEDS = 2**31
@@ -54,7 +54,10 @@ ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
 ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
 
 
-def training_job(snapshot: agent_snapshot.AgentSnapshot, number: int, trigger: triggers.Trigger) -> plan.KubeObject:
+def training_job(
+    snapshot: agent_snapshot.AgentSnapshot, number: int, trigger: triggers.Trigger, update: int = 0
+) -> plan.KubeObject:
+    """Run `number`, or an `update` of it where its rank stays."""
     training, task = snapshot.spec.training, snapshot.spec.task
     assert training is not None
     wish = snapshot.stats.training_wish if snapshot.stats else None
@@ -72,7 +75,11 @@ def training_job(snapshot: agent_snapshot.AgentSnapshot, number: int, trigger: t
     template = seeded(training.template, str(snapshot.object["metadata"]["uid"]), number)
     if training.warm_start and training.template.trained_by in ("own", "trl"):
         template = {"initialPolicy": {"serving": True, "required": False}, **template}
-    spec = TrainingJobSpec.model_validate({**template, "data": data.to_kube()})
+    body = {**template, "data": data.to_kube()}
+    if training.continuous is not None:
+        body["continuous"] = {**training.continuous.to_kube(), "update": update}
+    spec = TrainingJobSpec.model_validate(body)
+    run = continuous.warm_run(snapshot) if update else None
     request = granted(snapshot, trigger)
     notes = {
         NOTE_TRIGGER: trigger.kind,
@@ -81,6 +88,7 @@ def training_job(snapshot: agent_snapshot.AgentSnapshot, number: int, trigger: t
         NOTE_TRAIN: snapshot.annotations.get(names.ANNOTATION_TRAIN, ""),
         NOTE_REQUEST: request or "",
         triggers.NOTE_WITHOUT_GAIN: triggers.note_without_gain(snapshot),
+        continuous.NOTE_THAWED: continuous.thawed(snapshot, run) if run else "",
     }
     return plan.child(
         snapshot.object,
@@ -90,6 +98,24 @@ def training_job(snapshot: agent_snapshot.AgentSnapshot, number: int, trigger: t
         plan.standard_labels("training", {names.LABEL_AGENT: snapshot.name}),
         annotations={key: value for key, value in notes.items() if value},
         spec=spec.to_kube(),
+    )
+
+
+def ended_run(snapshot: agent_snapshot.AgentSnapshot, fire: triggers.Trigger | None) -> plan.KubeObject | None:
+    """The run whose rank waits, told to end: the next run is none that its updates may be."""
+    run, training = continuous.warm_run(snapshot), snapshot.spec.training
+    if run is None or not run.rests or snapshot.spec.suspend:
+        return None
+    live = dict(run.spec or {})
+    if training is not None and training.continuous is not None:
+        trigger = fire or triggers.Trigger("episodes", "")
+        wanted = training_job(snapshot, run.number, trigger, update=run.update or 0)["spec"]
+        if TrainingJobSpec.model_validate(wanted) == TrainingJobSpec.model_validate(live):
+            return None
+    live.pop("continuous")
+    labels = plan.standard_labels("training", {names.LABEL_AGENT: snapshot.name})
+    return plan.child(
+        snapshot.object, names.API_VERSION, "TrainingJob", run.name, labels, annotations=run.notes, spec=live
     )
 
 

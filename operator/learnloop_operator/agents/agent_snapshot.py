@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds import learning_agent, model_deployment
@@ -41,6 +42,19 @@ class TrainingRun:
     """The reason of its condition Ready."""
     notes: Mapping[str, str] | None = None
     """Annotations: what triggered it, and what had been seen then."""
+    update: int | None = None
+    """Newest update that was asked for; None: its rank does not stay."""
+    rests: bool = False
+    """All updates that were asked for are judged: its rank waits."""
+    proven: bool = False
+    """Its artifact has passed the gates, whatever became of a later update."""
+    spec: Mapping[str, Any] | None = None
+    """Live spec of a run whose rank stays."""
+
+    @property
+    def last(self) -> int:
+        """Number of its newest run: each update counts as one."""
+        return self.number + (self.update or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.kinds import base, learning_agent
-from learnloop_operator.agents import agent_snapshot, problems, triggers
+from learnloop_operator.agents import agent_snapshot, continuous, problems, triggers
 from learnloop_operator.core import anomalies, conditions
 
 
@@ -75,7 +75,7 @@ def _phase(facts: StatusFacts) -> str:
 
 
 def _running(facts: StatusFacts) -> bool:
-    return facts.verdict.fire is not None or any(not job.finished for job in facts.snapshot.jobs)
+    return facts.verdict.fire is not None or any(not (job.finished or job.rests) for job in facts.snapshot.jobs)
 
 
 def _conditions(facts: StatusFacts) -> list[dict[str, Any]]:
@@ -98,18 +98,21 @@ def _conditions(facts: StatusFacts) -> list[dict[str, Any]]:
             generation,
         ),
         _served(facts),
-        *anomalies.judged(_watched(facts), [item.to_kube() for item in snapshot.before.conditions], generation),
+        *_frozen(facts),
+        *anomalies.judged(
+            continuous.watched(snapshot), [item.to_kube() for item in snapshot.before.conditions], generation
+        ),
     ]
     return conditions.merge([item.to_kube() for item in snapshot.before.conditions], wanted, snapshot.time)
 
 
-def _watched(facts: StatusFacts) -> dict[str, anomalies.ReturnAnomalies]:
-    """The arms that serve: stable, and a canary that plays."""
-    served, stats = facts.snapshot.deployment, facts.snapshot.stats
-    if served is None or stats is None:
-        return {}
-    serving = {arm.revision for arm in (served.stable, served.canary) if arm}
-    return {f"revision {arm.revision}": anomalies.find(arm.returns) for arm in stats.arms if arm.revision in serving}
+def _frozen(facts: StatusFacts) -> list[dict[str, Any]]:
+    """The condition Frozen, where the agent learns continuously."""
+    snapshot = facts.snapshot
+    if snapshot.spec.training is None or snapshot.spec.training.continuous is None:
+        return []
+    reason, sentence = continuous.frozen(snapshot) or ("Learning", "the next trigger begins an update")
+    return [conditions.condition("Frozen", reason != "Learning", reason, sentence, snapshot.generation)]
 
 
 def _served(facts: StatusFacts) -> dict[str, Any]:

@@ -7,7 +7,14 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus
 from learnloop_api.wire.training_request import TrainingOrder
-from learnloop_operator.agents import agent_children, agent_status, apply_training_request, problems, triggers
+from learnloop_operator.agents import (
+    agent_children,
+    agent_status,
+    apply_training_request,
+    continuous,
+    problems,
+    triggers,
+)
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot, TrainingRun
 from learnloop_operator.agents.model_to_serve import forgettable, model_to_serve
 from learnloop_operator.core import allowed_pods, anomalies, plan, times
@@ -42,12 +49,21 @@ def decide(snapshot: AgentSnapshot) -> Plan:
     refusal = _refusal(snapshot, verdict.fire)
     if refusal:
         before, verdict = _refuse(snapshot, before, refusal), triggers.TriggerVerdict(waiting=refusal)
+    ending = agent_children.ended_run(snapshot, verdict.fire)
+    if ending is not None:
+        sentence = f"{ending['metadata']['name']} ends: the next run is another than its updates"
+        verdict = triggers.TriggerVerdict(waiting=sentence, again_after=BUSY)
     jobs, after = _train(snapshot, before, verdict.fire)
+    jobs = (*jobs, ending) if ending else jobs
     state = agent_status.status(agent_status.StatusFacts(snapshot, after, model, registration.mark, verdict, problem))
     return Plan(
         status=state,
         # The ModelDeployment names this agent. Its own pass reads status.model: rollout/model/snapshot.py.
-        apply=(*jobs, agent_children.model_deployment(snapshot), *_actors(snapshot, registration.mark)),
+        apply=(
+            *jobs,
+            agent_children.model_deployment(snapshot),
+            *_actors(snapshot, registration.mark),
+        ),
         delete=_deletes(snapshot),
         calls=registration.calls,
         events=(
@@ -118,8 +134,11 @@ def _train(
 ) -> tuple[tuple[KubeObject, ...], LearningAgentStatus]:
     if fire is None:
         return (), before
-    number = (before.trainings or 0) + 1
-    job = agent_children.training_job(snapshot, number, fire)
+    number, run = (before.trainings or 0) + 1, continuous.warm_run(snapshot)
+    if run is None:
+        job = agent_children.training_job(snapshot, number, fire)
+    else:
+        job = agent_children.training_job(snapshot, run.number, fire, update=number - run.number)
     request = agent_children.granted(snapshot, fire)
     after = before.model_copy(
         update={
@@ -199,12 +218,12 @@ def recorded(snapshot: AgentSnapshot) -> LearningAgentStatus:
     """The persisted status, completed by a run that was created just before the operator died."""
     before = snapshot.before
     newest = snapshot.jobs[-1] if snapshot.jobs else None
-    if newest is None or newest.number <= (before.trainings or 0):
+    if newest is None or newest.last <= (before.trainings or 0):
         return before.model_copy(update={"last_training": _refreshed(before.last_training, snapshot.jobs)})
     notes = newest.notes or {}
     return before.model_copy(
         update={
-            "trainings": newest.number,
+            "trainings": newest.last,
             "last_training": _last(newest),
             "observed_train": notes.get(agent_children.NOTE_TRAIN, "")[:LONGEST_NOTE] or before.observed_train,
             "observed_training_request": notes.get(agent_children.NOTE_REQUEST, "")[:LONGEST_NOTE]
@@ -215,7 +234,7 @@ def recorded(snapshot: AgentSnapshot) -> LearningAgentStatus:
 
 def failures_in_a_row(snapshot: AgentSnapshot) -> int:
     """Number of runs that ended without a validated model since the last one that had one."""
-    ended = [job for job in snapshot.jobs if job.finished]
+    ended = [job for job in snapshot.jobs if job.finished or job.rests]
     validated = [index for index, job in enumerate(ended) if job.phase == "Validated"]
     return len(ended) - 1 - (validated[-1] if validated else -1)
 
@@ -239,8 +258,6 @@ def _refreshed(last: LastTraining | None, jobs: tuple[TrainingRun, ...]) -> Last
 
 NEWS_SECONDS = 3600.0
 """A new leader repeats orders that are not older; the data plane ignores those that it has."""
-BY_A_PERSON = "annotation"
-"""The trigger of a run that `kubectl learnloop train` asked for."""
 
 
 def order_announcements(snapshot: AgentSnapshot, after: LearningAgentStatus) -> tuple[Announcement, ...]:
@@ -256,7 +273,7 @@ def order_announcements(snapshot: AgentSnapshot, after: LearningAgentStatus) -> 
 
 def _order(snapshot: AgentSnapshot, after: LearningAgentStatus) -> TrainingOrder | None:
     run, value = after.last_training, after.observed_train
-    if run is None or run.trigger != BY_A_PERSON or value is None or times.parse(run.at) is None:
+    if run is None or run.trigger != triggers.BY_A_PERSON or value is None or times.parse(run.at) is None:
         return None
     who = value.partition(" by ")[2][:256] or None
     return TrainingOrder.model_validate(

@@ -101,7 +101,7 @@ def model_to_serve(snapshot: AgentSnapshot) -> learning_agent.AgentModel | None:
 
 
 def is_proven(job: TrainingRun) -> bool:
-    return job.phase == VALIDATED and job.uri is not None and job.sha256 is not None
+    return (job.phase == VALIDATED or job.proven) and job.uri is not None and job.sha256 is not None
 
 
 def number_of(agent: str, job: str) -> int:

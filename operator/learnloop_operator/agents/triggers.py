@@ -8,11 +8,16 @@ from croniter import croniter
 
 from learnloop_api import names
 from learnloop_api.kinds.learning_agent import LastTraining
+from learnloop_operator.agents import continuous
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot
 from learnloop_operator.core import plan, times
 
 DRAWN = re.compile(r"(?i)(^|\s)[rh]")
 """croniter's own additions: no two looks would agree on the next time."""
+
+
+BY_A_PERSON = "annotation"
+"""The trigger of a run that `kubectl learnloop train` asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +45,16 @@ def evaluate(snapshot: AgentSnapshot, last: LastTraining | None) -> TriggerVerdi
     training = snapshot.spec.training
     if training is None:
         return TriggerVerdict(waiting="no training is configured")
-    running = next((job for job in snapshot.jobs if not job.finished), None)
+    running = next((job for job in snapshot.jobs if not (job.finished or job.rests)), None)
     if running:
         return TriggerVerdict(waiting=f"{running.name} is running ({running.phase or 'new'})")
-    wanted = _by_request(snapshot)
-    if wanted:
+    wanted, freeze = _by_request(snapshot), continuous.frozen(snapshot)
+    if wanted and (wanted.kind == BY_A_PERSON or not freeze):
         return TriggerVerdict(wanted)
+    if freeze:
+        return TriggerVerdict(waiting=f"frozen: {freeze[1]}; `kubectl learnloop train {snapshot.name}` goes on")
+    if trial := continuous.on_trial(snapshot):
+        return TriggerVerdict(waiting=trial)
     rest = _rest(snapshot, last)
     triggers = training.triggers
     try:
@@ -78,7 +87,7 @@ def _by_request(snapshot: AgentSnapshot) -> Trigger | None:
     # An emptied annotation asks for nothing: it could not be told from one that was never obeyed, run after run.
     value = snapshot.annotations.get(names.ANNOTATION_TRAIN)
     if value and value != snapshot.before.observed_train:
-        return Trigger("annotation", f"{names.ANNOTATION_TRAIN}={value[:300]}")
+        return Trigger(BY_A_PERSON, f"{names.ANNOTATION_TRAIN}={value[:300]}")
     request = snapshot.stats.training_request if snapshot.stats else None
     if request is not None and request != snapshot.before.observed_training_request:
         reason = snapshot.stats.training_wish.reason if snapshot.stats and snapshot.stats.training_wish else ""
@@ -145,7 +154,7 @@ def note_without_gain(snapshot: AgentSnapshot) -> str:
 
 def without_gain(snapshot: AgentSnapshot) -> int:
     """Number of newest runs in a row that ended without a validated model, under this spec, policy and environment."""
-    newest = next((job for job in reversed(snapshot.jobs) if job.finished), None)
+    newest = next((job for job in reversed(snapshot.jobs) if job.finished or job.rests), None)
     if newest is None or newest.phase == "Validated":
         return 0
     count, _, digest = (newest.notes or {}).get(NOTE_WITHOUT_GAIN, "").partition("/")

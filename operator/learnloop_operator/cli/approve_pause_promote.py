@@ -240,16 +240,22 @@ def train(
     if spec.get("suspend"):
         raise CommandError(f"spec.suspend of LearningAgent {name!r} is true: set it to false first")
     cluster.annotate("learningagents", name, {ANNOTATION_TRAIN: signed(cluster, "now")})
-    last, run = status.get("lastTraining"), f"{name}-{int(status.get('trainings') or 0) + 1}"
+    last, run, update = status.get("lastTraining"), f"{name}-{int(status.get('trainings') or 0) + 1}", None
+    warm = cluster.find("trainingjobs", last["name"]) if last else None
+    if warm and warm["spec"].get("continuous") and not status_of(warm).get("finishedAt"):
+        run, update = warm["metadata"]["name"], int(warm["spec"]["continuous"].get("update") or 0) + 1
     if wait:
-        return verdict(cluster, name, run, timeout)
+        return verdict(cluster, name, run, timeout, update)
+    if update is not None:
+        return f"requested update {update} of {run}"
     if last and last.get("phase") not in ENDED:
         return f"{last['name']} is running; the next run follows when it has ended"
     return f"requested {run}"
 
 
-def verdict(cluster: Cluster, agent: str, run: str, timeout: float) -> str:
-    """Wait for the end of a run that has yet to begin; an API server that is away is asked again."""
+def verdict(cluster: Cluster, agent: str, run: str, timeout: float, update: int | None = None) -> str:
+    """Wait for the end of a run that has yet to begin, or of an `update` of one whose rank stays; an API server that is
+    away is asked again."""
     until, printed, begun = time.monotonic() + timeout, "", False
     while True:
         try:
@@ -263,7 +269,7 @@ def verdict(cluster: Cluster, agent: str, run: str, timeout: float) -> str:
             begun = begun or job is not None
         except NoAnswerError as error:
             job, sentence = None, str(error)
-        if job and status_of(job).get("phase") in ENDED and status_of(job).get("finishedAt"):
+        if job and _ended(status_of(job), update):
             if status_of(job)["phase"] == "Validated":
                 return sentence
             raise CommandError(sentence)
@@ -275,6 +281,13 @@ def verdict(cluster: Cluster, agent: str, run: str, timeout: float) -> str:
         time.sleep(min(POLL_SECONDS, max(0.0, until - time.monotonic())))
 
 
+def _ended(state: Object, update: int | None) -> bool:
+    judged = int(state.get("update") or 0) >= (update or 0) and state.get("phase") in (*ENDED, "Waiting")
+    return judged and bool(state.get("finishedAt") or state.get("update") is not None)
+
+
 def _progress(job: Object, run: str) -> str:
     phase = str(status_of(job).get("phase") or "Pending")
-    return f"{run} {phase}" + (f": {condition(job, 'Ready').get('message', '')}" if phase in ENDED else "")
+    return f"{run} {phase}" + (
+        f": {condition(job, 'Ready').get('message', '')}" if phase in (*ENDED, "Waiting") else ""
+    )

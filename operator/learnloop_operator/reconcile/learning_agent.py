@@ -134,16 +134,29 @@ def _job(agent: str, body: Mapping[str, Any]) -> agent_snapshot.TrainingRun:
     except ValidationError:
         # A run that cannot be read has proved nothing, and must not let another one overlap with it.
         status = TrainingJobStatus(phase="Unreadable")
+    spec = body.get("spec") or {}
+    newest = spec["continuous"].get("update", 0) if spec.get("continuous") else None
+    rests = newest is not None and status.update == newest and status.phase in ("Validated", "Waiting")
     return agent_snapshot.TrainingRun(
         name=metadata["name"],
         number=model_to_serve.number_of(agent, metadata["name"]),
         phase=status.phase or "",
         finished=status.finished_at is not None,
         created_at=metadata.get("creationTimestamp", ""),
-        finished_at=status.finished_at,
+        finished_at=status.finished_at or (status.updated_at if rests else None),
         uri=status.artifact.uri if status.artifact else None,
         sha256=status.artifact.sha256 if status.artifact else None,
         mean_return=status.evaluation.mean if status.evaluation else None,
-        verdict=next((item.reason for item in status.conditions or () if item.type == "Ready"), "") or "",
+        # A data plane that is away changes the reason of Ready, and never that of Trained.
+        verdict=_condition(status, "Ready" if newest is None else "Trained")[1],
         notes=metadata.get("annotations"),
+        update=newest,
+        rests=rests,
+        proven=newest is not None and _condition(status, "Validated")[0] == "True",
+        spec=spec if newest is not None else None,
     )
+
+
+def _condition(status: TrainingJobStatus, type_: str) -> tuple[str, str]:
+    """Status and reason of a condition; empty where there is none."""
+    return next(((item.status, item.reason) for item in status.conditions or () if item.type == type_), ("", ""))

@@ -166,7 +166,7 @@ class TrainingJobController:
             agent=agent,
             agent_name=agent_name,
             deployment=await kube.find(kinds.MODEL_DEPLOYMENT, namespace, agent_name)
-            if begins and agent_name
+            if (begins or spec.continuous) and agent_name
             else None,
             pod_rules=self._services.settings.pod_rules,
         )

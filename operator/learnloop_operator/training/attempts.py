@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+from learnloop_api.kinds.training.training_status import GateResult
 from learnloop_api.wire.training import Proof
 from learnloop_operator.core import times
 from learnloop_operator.core.plan import Notice, Plan
@@ -95,12 +96,8 @@ ADDRESS = ("learnloop://", "https://", "http://", "s3://", "file://")
 
 def ask_gates(snapshot: run_snapshot.TrainingSnapshot, proof: Proof, note: str = "") -> Plan:
     """The proof stands: the gates decide whether the model may serve. `note`: where it comes from."""
-    results = proof_gates.evaluate(snapshot.spec.gates, proof)
+    results, sentence = judged_by_gates(snapshot, proof, note)
     failed = [result for result in results if not result.passed]
-    sentence = "; ".join(f"{result.name}: {result.message}" for result in failed or results) or "no gates are set"
-    sentence = f"{sentence} ({note})" if note else sentence
-    if proof.experience is not None and proof.experience.message:
-        sentence = f"{sentence}; {proof.experience.message}"[:1024]
     verdict = run_status.StatusVerdict(
         phase="Failed" if failed else "Validated",
         reason="GatesFailed" if failed else "Validated",
@@ -126,6 +123,21 @@ def ask_gates(snapshot: run_snapshot.TrainingSnapshot, proof: Proof, note: str =
     return Plan(status=state, events=tuple(reason_notices), requeue_after=NOW)
 
 
+def judged_by_gates(
+    snapshot: run_snapshot.TrainingSnapshot, proof: Proof, note: str = ""
+) -> tuple[list[GateResult], str]:
+    """The verdict of each gate, and one sentence about all of them."""
+    results = proof_gates.evaluate(snapshot.spec.gates, proof)
+    if snapshot.spec.continuous is not None and proof.kl is not None:
+        results.append(proof_gates.max_kl(snapshot.spec.continuous.max_kl, proof.kl))
+    failed = [result for result in results if not result.passed]
+    sentence = "; ".join(f"{result.name}: {result.message}" for result in failed or results) or "no gates are set"
+    sentence = f"{sentence} ({note})" if note else sentence
+    if proof.experience is not None and proof.experience.message:
+        sentence = f"{sentence}; {proof.experience.message}"[:1024]
+    return results, sentence
+
+
 def fail(snapshot: run_snapshot.TrainingSnapshot, reason: str, why: str) -> Plan:
     """The end, without a model. The gang goes in the next pass, when this is on record."""
     verdict = run_status.StatusVerdict(
@@ -136,7 +148,8 @@ def fail(snapshot: run_snapshot.TrainingSnapshot, reason: str, why: str) -> Plan
         progressing=False,
         stalled=True,
         trained=False,
-        validated=False,
+        # The artifact of an earlier update stays proven.
+        validated=snapshot.updated is not None and snapshot.holds("Validated"),
     )
     state = run_status.status(
         snapshot, verdict, attempts=snapshot.attempts or None, eta=None, queuedAt=None, finishedAt=snapshot.time

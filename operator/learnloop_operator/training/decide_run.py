@@ -29,6 +29,7 @@ from learnloop_operator.training.attempts import (
 from learnloop_operator.training.backends import BACKENDS, Backends
 from learnloop_operator.training.ranks import stray_mount
 from learnloop_operator.training.run_snapshot import BackendJob, TrainingSnapshot
+from learnloop_operator.training.updates import await_update, end_updates, judge_update, order_update
 
 PROOF_GRACE = 15.0
 """A gang may end a moment before its proof can be read."""
@@ -62,7 +63,7 @@ def keep_finished(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     job, ttl = snapshot.job, snapshot.spec.ttl_seconds_after_finished
     if job is None or job.deleting:
         return Plan(status=state)
-    if job.state == "active" and not snapshot.holds("Trained"):
+    if job.state == "active" and (snapshot.updated is not None or not snapshot.holds("Trained")):
         return Plan(status=state, delete=(job.ref,))
     if ttl is None:
         return Plan(status=state)
@@ -115,7 +116,7 @@ def accept_proof(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
 def heed_deadline(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """deadlineSeconds of wall time since the start (or the last resume). Waiting in a queue is not counted."""
     limit, spent = snapshot.spec.deadline_seconds, snapshot.worked_seconds
-    if limit is None or spent is None or spent <= limit:
+    if limit is None or spent is None or spent <= limit or snapshot.updated is not None:
         return None
     return fail(snapshot, "DeadlineExceeded", f"not finished after {spent:.0f} s (deadlineSeconds: {limit})")
 
@@ -286,6 +287,8 @@ RULES: tuple[TrainingRule, ...] = (
     keep_finished,
     suspend,
     need_backend,
+    end_updates,
+    judge_update,
     accept_proof,
     heed_deadline,
     finish_restart,
@@ -297,6 +300,8 @@ RULES: tuple[TrainingRule, ...] = (
     await_removal,
     heed_refusal,
     heed_disruption,
+    order_update,
+    await_update,
     end_attempt,
     report_progress,
 )

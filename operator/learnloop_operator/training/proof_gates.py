@@ -30,8 +30,12 @@ def flaw(snapshot: TrainingSnapshot, proof: Proof) -> Flaw | None:
             "incomplete",
             f"the proof is of attempt {proof.attempts}, the gang was attempt {snapshot.job.attempt + 1}",
         )
-    if proof.step < snapshot.spec.total_steps and not _patience_ended(snapshot, proof):
-        return "incomplete", f"the proof ends at step {proof.step} of {snapshot.spec.total_steps}"
+    continuous, order = snapshot.spec.continuous, snapshot.run.update if snapshot.run else None
+    if proof.update != (order.number if order else 0):
+        return "incomplete", f"the proof is of update {proof.update}, and update {order and order.number} was ordered"
+    total = continuous.steps if continuous is not None and proof.update else snapshot.spec.total_steps
+    if proof.step < total and not _patience_ended(snapshot, proof):
+        return "incomplete", f"the proof ends at step {proof.step} of {total}"
     if proof.algorithm != snapshot.spec.algorithm or proof.environment != snapshot.spec.data.world:
         message = f"{proof.algorithm} on {proof.environment}"
         wanted = f"{snapshot.spec.algorithm} on {snapshot.spec.data.world}"
@@ -43,6 +47,7 @@ def flaw(snapshot: TrainingSnapshot, proof: Proof) -> Flaw | None:
         return "incomplete", f"the proof is by {message}, the spec asks for {wanted}"
     requested = snapshot.spec.data.rewards or "environment"
     begun = (snapshot.status.get("lineage") or {}).get("rewardPolicyRevision") if requested == "policy" else None
+    begun = order.reward_policy_revision if order is not None else begun
     if (proof.rewards, proof.reward_policy_revision) != (requested, begun):
         message = f"{proof.rewards}, revision {proof.reward_policy_revision}"
         return (
@@ -186,6 +191,15 @@ def significant(proof: Proof) -> GateResult:
     against = "the log, estimated" if proof.off_policy is not None else "the baseline"
     sentence = f"{_gain(gain)} against {against}, must begin above 0"
     return _verdict("significant", gain.low > 0, proof, sentence)
+
+
+MAX_KL = "maxKl"
+
+
+def max_kl(bar: float, kl: float) -> GateResult:
+    """An update no further than `bar` from the policy that serves."""
+    sentence = f"KL divergence {kl:.3g} from the policy that serves, must be at most {bar:g}"
+    return GateResult(name=MAX_KL, passed=kl <= bar, message=sentence)
 
 
 def _unpaired(ours: ReturnEstimate, others: ReturnEstimate) -> Interval:

@@ -104,6 +104,11 @@ class TrainingSnapshot(plan.BaseSnapshot):
         return int(self.status.get("attempts") or 0)
 
     @property
+    def updated(self) -> int | None:
+        """Newest update that was judged, of a run whose rank stays; None: not even the run itself."""
+        return self.status.get("update")
+
+    @property
     def attempts(self) -> int:
         """Attempts begun, counting one whose start was not recorded because the operator died."""
         return max(self.recorded, self.job.attempt + 1 if self.job else 0)

@@ -46,8 +46,10 @@ def status(snapshot: run_snapshot.TrainingSnapshot, verdict: StatusVerdict, **fi
     wanted = conditions.ready_triplet(
         snapshot, reason, message, ready=verdict.ready, progressing=verdict.progressing, stalled=verdict.stalled
     )
-    wanted.append(conditions.condition("Trained", verdict.trained, reason, message, generation))
-    wanted.append(conditions.condition("Validated", verdict.validated, reason, message, generation))
+    for type_, state in (("Trained", verdict.trained), ("Validated", verdict.validated)):
+        live = snapshot.condition(type_)
+        stays = state is None and live and snapshot.updated is not None  # of the last update that was judged
+        wanted.append({**live} if stays else conditions.condition(type_, state, reason, message, generation))
     beat = snapshot.heartbeat
     held = snapshot.status.get("conditions") or ()
     if beat is not None and beat.returns:
@@ -73,6 +75,7 @@ def progress(snapshot: run_snapshot.TrainingSnapshot) -> dict[str, Any]:
         return {}
     fields: dict[str, Any] = {
         "step": beat.step,
+        "totalSteps": beat.total_steps,
         "progress": percent(beat.step, beat.total_steps),
         "eta": times.duration(beat.eta_seconds) if beat.eta_seconds is not None else None,
         "stepsPerSecond": round(beat.steps_per_second, 1),
@@ -120,9 +123,9 @@ def interval(value: training.ReturnEstimate) -> str:
     return untrusted_text.interval(value.mean, value.ci_low, value.ci_high)
 
 
-def lineage(snapshot: run_snapshot.TrainingSnapshot) -> dict[str, Any] | None:
-    """Origin of the model; fixed when the run begins."""
-    if snapshot.status.get("lineage") or snapshot.agent_name is None:
+def lineage(snapshot: run_snapshot.TrainingSnapshot, *, fresh: bool = False) -> dict[str, Any] | None:
+    """Origin of the model; fixed when the run begins. `fresh`: as an update would begin now."""
+    if (snapshot.status.get("lineage") and not fresh) or snapshot.agent_name is None:
         return snapshot.status.get("lineage")
     agent = snapshot.agent or {}
     spec, state = agent.get("spec") or {}, agent.get("status") or {}

@@ -117,6 +117,19 @@ def test_the_recipe_of_a_training_job_never_changes(change, field, kube, namespa
     assert "is immutable: create a new TrainingJob" in message
 
 
+def test_a_rank_stays_only_where_it_can_and_its_updates_are_numbered(kube, namespace: str) -> None:
+    job = placed("TrainingJob", namespace)
+    job["spec"] |= {"workers": 0, "continuous": {"steps": 64}}
+    stored = kube.apply(job)
+    assert stored["spec"]["continuous"] == {"steps": 64, "maxKl": 0.1, "update": 0}
+    assert kube.merge(stored, {"spec": {"continuous": {"update": 3}}})["spec"]["continuous"]["update"] == 3
+    assert "one rank of engine own stays" in kube.refusal(lambda: kube.merge(stored, {"spec": {"workers": 1}}))
+    agent = placed("LearningAgent", namespace)
+    agent["spec"]["training"] |= {"continuous": {"steps": 64}}
+    agent["spec"]["training"]["template"]["workers"] = 2
+    assert "spec.training.continuous" in kube.refusal(lambda: kube.apply(agent))
+
+
 def test_a_training_job_is_suspended_resized_and_given_a_time_to_live(kube, namespace: str) -> None:
     item = kube.apply(placed("TrainingJob", namespace))
     stored = kube.merge(item, {"spec": {"suspend": True, "workers": 3, "ttlSecondsAfterFinished": 60}})["spec"]

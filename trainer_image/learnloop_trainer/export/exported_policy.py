@@ -191,6 +191,10 @@ class Behaving:
         self._policy, self._seed, self._explore = policy, seed, explore
         self.begin(0)
 
+    @property
+    def draws(self) -> bool:
+        return self._explore and self._policy.behaviour.kind != "greedy"
+
     def begin(self, first: int) -> None:
         self._random = generator(Purpose.BEHAVIOUR, self._seed, first)
         self._memory: Observations | None = None  # a row for each episode, of a policy that remembers

@@ -193,11 +193,17 @@ class DataPlaneStore:
             headers={"content-type": "application/json"},
         )
 
+    def update(self) -> training.UpdateOrder | None:
+        run = self._reported()
+        return run.update if run else None
+
     def proof(self) -> training.Proof | None:
+        run = self._reported()
+        return run.proof if run else None
+
+    def _reported(self) -> training.TrainingRun | None:
         answer = self._http.call("GET", self._run)
-        return (
-            None if answer is None else parsed(training.TrainingRun, answer.content, "training run", UNEXPECTED).proof
-        )
+        return None if answer is None else parsed(training.TrainingRun, answer.content, "training run", UNEXPECTED)
 
     def observations(self, agent: str, limit: int) -> list[list[float]]:
         answer = self._http.call("GET", "/api/v1/experience/observations", params={"agent": agent, "limit": limit})

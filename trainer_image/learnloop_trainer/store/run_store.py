@@ -103,6 +103,9 @@ class Store(Protocol):
     def put_proof(self, proof: training.Proof) -> None:
         """Finish the run; returns once the proof is durable."""
 
+    def update(self) -> training.UpdateOrder | None:
+        """The newest update that was ordered of a rank that stays; None before the first."""
+
     def proof(self) -> training.Proof | None:
         """The proof, when the run is already finished."""
 
@@ -236,6 +239,10 @@ class DirectoryStore:
 
     def put_proof(self, proof: training.Proof) -> None:
         write(self._run / "proof.json", proof.model_dump_json(indent=2).encode())
+
+    def update(self) -> training.UpdateOrder | None:
+        body = read(self._run / "update.json")
+        return None if body is None else parsed(training.UpdateOrder, body, "update", "correct it")
 
     def proof(self) -> training.Proof | None:
         body = read(self._run / "proof.json")

@@ -65,6 +65,7 @@ def proven(run: Run, training: Training, validated: Validated | None, made: Expo
         total_steps=spec.total_steps,
         attempts=order.attempt + 1,
         recipe_sha256=recipe_sha256(order),
+        update=order.number,
         artifact_uri=store.put_artifact(made.body),
         artifact_sha256=digest(made.body),
         artifact_bytes=len(made.body),

@@ -18,6 +18,8 @@ from learnloop_trainer.store.run_store import Arrays, pack, part, under, unpack
 from learnloop_trainer.training_run.validation import Validation
 
 FORMAT = "learnloop-checkpoint-3"
+UPDATE = "update"
+"""Key of a checkpoint's metadata: number of the update that it belongs to."""
 
 
 class Training(Protocol):
@@ -78,6 +80,7 @@ def save(training: Training, order: training_order.Order, group: distributed.Gro
         "step": str(learner.step),
         "world_size": str(group.place.size),
         "weights": digests[0],
+        UPDATE: str(order.number),
         "begun_from": training.begun_from,
     }
     if training.read.note is not None:
@@ -151,7 +154,7 @@ class Session(Generic[T]):
         """Collective: the training at the newest durable checkpoint of this specification, else at step 0."""
         training = self._begin()
         body = self._group.broadcast(newest(self._run.store) if self._chief else None)
-        if body:
+        if body and unpack(body)[1].get(UPDATE, "0") == str(self._order.number):
             try:
                 progress_reporter.say(restore(training, self._order, self._group, body))
             except (ValueError, KeyError) as error:

@@ -24,7 +24,7 @@ from learnloop_trainer.evaluation.off_policy import Estimate, evaluate
 from learnloop_trainer.export import exported_policy, other_formats
 from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.store.run_store import Store
-from learnloop_trainer.training_run import policy_training
+from learnloop_trainer.training_run import kl_bound, policy_training
 from learnloop_trainer.training_run.artifact_and_proof import Exported, Returns
 
 VALIDATION = 20_000  # number of the first validation episode: above all of evaluation's, below the suite's
@@ -231,6 +231,8 @@ def prove_policy(run: Run, training: policy_training.PolicyTraining) -> Exported
     judge = exported_policy.trained(network, spec.algorithm, bounds, exported_policy.shield_of(order, environment))
     parity, more = verify(judge, greedy, samples, real), more_formats(order, body, greedy, judge, samples, real)
     fields = {**judged.fields, "behaviour": greedy.behaviour, "parity": parity}
+    if order.update is not None:
+        fields["kl"] = kl_bound.divergence(serving, policy, judged.met)
     if spec.evaluation.suite is not None:
         stage = suite.Stage(
             order,

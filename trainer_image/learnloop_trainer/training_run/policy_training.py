@@ -35,7 +35,7 @@ from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import Arrays, part, under
-from learnloop_trainer.training_run import initial_policy, logged_experience, reward_rules
+from learnloop_trainer.training_run import initial_policy, kl_bound, logged_experience, reward_rules
 from learnloop_trainer.training_run.curriculum import CurriculumProgress
 from learnloop_trainer.training_run.validation import JudgedPolicy, Validation
 
@@ -292,6 +292,7 @@ class PolicyTraining:
     read: recordings.ReadExperience = field(default_factory=recordings.ReadExperience)
     validation: Validation | None = None
     penalties: Multipliers | None = None
+    bound: kl_bound.KlBound | None = None
     _tally: ActionTally = field(default_factory=ActionTally)
     _losses: dict[str, float] = field(default_factory=dict)
 
@@ -339,8 +340,10 @@ class PolicyTraining:
 
     def iterate(self, run: Run) -> None:
         learner, total = self.learner, run.order.spec.total_steps
-        before = learner.step
+        before, weights = learner.step, self.bound.weights() if self.bound is not None else {}
         self.observation, experiences = learner.iterate(self.observation)
+        if self.bound is not None:
+            self.bound.hold(weights, self.observation)
         if self.milestones is not None:
             self.milestones.note(before, learner.step, learner.network)
         losses: dict[str, float] = {}
@@ -412,6 +415,6 @@ def begin(
     validation = None
     if spec.evaluation.while_training is not None:
         validation = Validation(spec.evaluation.while_training, JudgedPolicy(algorithm, order, group))
-    return PolicyTraining(
-        title, algorithm, environment, observation, episodes, curriculum, points, begun, log.read, validation, penalties
-    )
+    bound = kl_bound.bound_of(order, algorithm, store) if store is not None else None
+    facts = curriculum, points, begun, log.read, validation, penalties, bound
+    return PolicyTraining(title, algorithm, environment, observation, episodes, *facts)

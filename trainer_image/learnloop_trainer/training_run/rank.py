@@ -17,11 +17,11 @@ from learnloop_trainer.saver_and_stopper import FLUSH_SECONDS, Run, Saver, Stopp
 from learnloop_trainer.store import Store, choose, data_plane_store
 from learnloop_trainer.training_run import (
     artifact_and_proof,
+    continuous,
     language_proof,
     language_training,
     loop_and_checkpoints,
     policy_proof,
-    policy_training,
     reward_model_proof,
 )
 
@@ -43,7 +43,7 @@ def already_proven(order: training_order.Order, proof: Proof | None) -> bool:
     if proof is None:
         return False
     same = proof.recipe_sha256 == training_order.recipe_sha256(order)
-    if not same:
+    if not same and proof.update == order.number:
         progress_reporter.say(f"a proof of another run was found under the name {order.job} and will be replaced")
     return same
 
@@ -66,19 +66,40 @@ Life = Callable[[Run, training_order.Place], None]
 def run(order: training_order.Order, place: training_order.Place, threads: int, life: Life | None = None) -> None:
     """Return when the proof is durable; raises TrainerError or Terminated for every other end.
 
-    `life`: of an engine; left out, that of learnloop's own learners.
+    A rank that stays makes updates until it is stopped. `life`: of an engine; left out, that of learnloop's own
+    learners.
     """
     began = float(os.environ.setdefault(BEGAN, str(time.time())))
     store, stopper = choose(os.environ, order.job, order.agent, order.attempt), Stopper()
     user_environment.use(os.environ)
     stopper.install()
+    whole, saver, life = continuous.as_run(order), Saver(store), life or together
+    order = continuous.current(whole, store)
+    while True:
+        _make(order, place, store, saver, stopper, began, threads, life)
+        if order.spec.continuous is None:
+            return
+        order, began = continuous.following(whole, order, store), time.time()
+
+
+def _make(
+    order: training_order.Order,
+    place: training_order.Place,
+    store: Store,
+    saver: Saver,
+    stopper: Stopper,
+    began: float,
+    threads: int,
+    life: Life,
+) -> None:
+    """Make one run, or one update."""
     if adopted(order, place, store):
         progress_reporter.say("this run's proof is already durable: nothing to do")
         return
     reporter = progress_reporter.Reporter(
         order, place, store, tracking.tracker(order, os.environ, os.environ.get(names.ENV_NAMESPACE, ""))
     )
-    saver = Saver(store, reporter.warn)
+    saver.tell = reporter.warn
     if isinstance(store, data_plane_store.DataPlaneStore):
         store.follow(reporter.reading, reporter.warn)
     reporter.start()
@@ -86,7 +107,7 @@ def run(order: training_order.Order, place: training_order.Place, threads: int, 
     device = pick_device(place)
     reporter.phase("starting", f"{threads} thread(s), {device}, torch {torch.__version__}")
     try:
-        (life or together)(Run(order, distributed.Alone(), device, store, reporter, saver, stopper, began), place)
+        life(Run(order, distributed.Alone(), device, store, reporter, saver, stopper, began), place)
     except PeerLost as error:
         if stopper.requested:
             raise Terminated("SIGTERM: leaving, a peer was lost at the same time") from None
@@ -149,7 +170,7 @@ def _trained(run: Run, begin_language: Begin) -> Callable[[], Proof]:
             model,
         )
     else:
-        training = policy = loop_and_checkpoints.Session(run, policy_training.begin).train()
+        training = policy = loop_and_checkpoints.Session(run, continuous.begin).train()
         policy.environment.close()
         prover = partial(policy_proof.prove_policy, run, policy)
     validated = _validated(run.order, training)

@@ -93,5 +93,9 @@ class TrainingJobStatus(Status):
         ge=0,
         description="How often a node was taken away from a rank, or the run made way; none cost an attempt.",
     )
+    update: int | None = Field(
+        default=None, ge=0, description="Newest update that was judged, of a run whose rank stays; 0: the run itself."
+    )
+    updated_at: Time | None = Field(default=None, description="When it was judged.")
     finished_at: Time | None = Field(default=None, description="When the run ended, either way.")
     lineage: LineageStatus | None = None

@@ -20,6 +20,7 @@ RIGHTS: dict[Route, str] = {
     ("POST", "/api/v1/memory/forget"): "delete memories",
     ("POST", "/api/v1/memory/origins"): "update memories",
     ("PUT", "/api/v1/training/runs/{job}/status"): "update runs",
+    ("PUT", "/api/v1/training/runs/{job}/update"): "update runs",
     ("DELETE", "/api/v1/training/runs/{job}"): "delete runs",
     ("PUT", "/api/v1/training/studies/{job}"): "update studies",
     ("DELETE", "/api/v1/training/studies/{job}"): "delete studies",

@@ -155,6 +155,16 @@ async def test_a_proof_never_changes(api: Api) -> None:
     await api.call("PUT", path, 409, json=proof | {"seed": 2})
     assert (await api.call("GET", "/api/v1/training/runs/proof"))["proof"]["seed"] == 1
 
+    # Each update of a rank that stays has a proof of its own, in the order of their numbers.
+    order = {"number": 2, "goes_on": True, "baseline_uri": "learnloop://team-a/x"}
+    await api.call("PUT", "/api/v1/training/runs/proof/update", json=order)
+    for later in ({"goes_on": False}, {"number": 1}):
+        assert (await api.call("PUT", "/api/v1/training/runs/proof/update", json=order | later))["goes_on"] is True
+    await api.call("PUT", path, json=proof | {"update": 2, "seed": 3})
+    await api.call("PUT", path, 409, json=proof | {"update": 1, "seed": 2, "attempts": 2})
+    run = await api.call("GET", "/api/v1/training/runs/proof")
+    assert (run["proof"]["seed"], run["update"]["number"]) == (3, 2)
+
 
 async def test_the_same_registry_on_s3(dsn: str, tmp_path: Path, s3) -> None:
     async with running(**settings(dsn, tmp_path, artifacts="s3://models/learnloop")) as api:
