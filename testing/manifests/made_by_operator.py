@@ -92,7 +92,7 @@ def _training_jobs() -> Iterator[tuple[str, tuple[KubeObject, ...]]]:
         spoken = {"algorithm": "rloo", "data": {"environment": "ToolLookup-v1", "languageModel": SPOKEN}}
         for shape, algorithm in (("numbers", numbers), ("language", spoken | QUEUED)):
             if backend is RAY_JOB:
-                program = {"image": "registry.example/own:1", "command": ["/train"], "resources": ON_A_GPU}
+                program = {"image": "registry.example/own:1.0.0", "command": ["/train"], "resources": ON_A_GPU}
                 algorithm = algorithm | numbers | {"algorithm": "custom", "pod": program}
             spec = TrainingJobSpec.model_validate({"totalSteps": 1000, **gang, **algorithm})
             request = RunRequest(

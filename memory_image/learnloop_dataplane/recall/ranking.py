@@ -15,13 +15,13 @@
 
 Questions for a summary leave out 4 and 6. Of memories that score alike the newest comes first. Of copies, which say the
 same word for word, the best one is answered alone.
-A fifth of k, one at least where k is 2 or more, goes to standing instructions, unless the question names a speaker: to
-those that share most with the question and with the memories that answer it ("when is it due?" shares no word with
-"format dates like this when I ask about deadlines"). Where they leave a place, a preference has it that shares a
-word with the question; a speaker's name does not count. Questions of order and for a summary spread over what people
-said, and over everything where they ask what the assistant said or people's words do not suffice; one place goes to an
-instruction that shares a word with the question. An order is answered as it was said. A summary prefers short memories
-and words that are new in it, and takes the replies to what was said.
+A fifth of k, one at least where k is 2 or more, goes to standing instructions, unless the question names a speaker.
+Those are chosen that share most with the question and with the memories that answer it: "when is it due?" shares no
+word with "format dates like this when I ask about deadlines". Where they leave a place, a preference has it that
+shares a word with the question; a speaker's name does not count. Questions of order and for a summary spread over
+what people said, and over everything where they ask what the assistant said or people's words do not suffice; one
+place goes to an instruction that shares a word with the question. An order is answered as it was said. A summary
+prefers short memories and words that are new in it, and takes the replies to what was said.
 """
 
 from dataclasses import dataclass, fields

@@ -146,7 +146,7 @@ def test_columns_scale_and_selectors_point_at_fields_that_exist(kind: Kind) -> N
 
 def test_every_field_of_a_recipe_is_frozen() -> None:
     fields = {field.alias for field in TrainingJobSpec.model_fields.values()}
-    changing = {"suspend", "workers", "ttlSecondsAfterFinished"}
+    changing = {"suspend", "workers", "ttlSecondsAfterFinished", "continuous"}
     assert fields - changing == {name for name, _ in FROZEN}
     required_or_defaulted = {
         field.alias

@@ -22,6 +22,8 @@ UNSHOWN = {
     "learnloop_training_learning_rate": "follows from the template; TensorBoard has it",
     "learnloop_training_replay_transitions": "follows from the template; TensorBoard has it",
     "learnloop_training_invalid_actions": "of shielded runs only; the proof has it",
+    "learnloop_training_multiplier": "of constrained runs only; TensorBoard has it",
+    "learnloop_training_constraint_excess": "of constrained runs only; TensorBoard has it",
     "learnloop_training_progress_ratio": "`kubectl get tjob` shows it",
     "learnloop_memory_recall_duration_seconds": "memory_latency is the same by the specification's name",
     "agent_rl_model_deployments_total": "rollouts that were promoted tell the same but for first models",

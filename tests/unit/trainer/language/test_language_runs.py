@@ -175,7 +175,7 @@ def test_trl_trains_on_the_same_data_and_under_the_same_proof(algorithm, ordered
         answers = [pair.chosen for pair in training.lessons[:4]] + [pair.rejected for pair in training.lessons[:4]]
         own = training.learner.network.answer_scores(make_batch(answers, range(8), CPU))
         batch = training._pairs([{"number": number} for number in range(4)])
-        assert torch.allclose(training.scorer(**batch).logits[:, 0], own, atol=1e-5)
+        assert torch.allclose(training.apart(**batch).logits[:, 0], own, atol=1e-5)
     else:
         assert np.isfinite(proof.language.curves["loss"])
         trained = {name: array for name, array in read(body).arrays.items() if "lora_B" in name}
