@@ -17,8 +17,8 @@ from pgvector import HalfVector
 
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.memory_tables import STANDING
-from learnloop_dataplane.recall import memory_types, statements
-from learnloop_dataplane.recall.ranking import MOST_STATED, Memories, Population, Question, standing_kinds
+from learnloop_dataplane.recall import memory_types, ranking, statements
+from learnloop_dataplane.recall.ranking import Memories, Population, Question, standing_kinds
 from learnloop_dataplane.vectors.vector_store import Near, VectorStore
 
 ALL, STEMS = -1, -2  # words of `memory_word_counts` that stand for the number of memories, and of their stems
@@ -68,20 +68,28 @@ _COUNTS = f"""
 SELECT c.word, c.n {SCOPE}, LATERAL (SELECT word, sum(memories)::float8 AS n FROM memory_word_counts
     WHERE namespace = s.namespace AND agent_id = ANY($2::text[]) AND word = ANY($3::int[]) GROUP BY word) c
 """
+_FIT = f"""CASE WHEN v.speaker = ANY($7::bigint[]) OR ($8 AND NOT v.person) THEN {ranking.SPEAKER} ELSE 1 END
+    * CASE WHEN t.dated THEN {ranking.AMOUNT} ELSE 1 END * CASE WHEN v.kind IN (1, 2) THEN {ranking.KIND} ELSE 1 END
+    / (1 + {ranking.K1} * (1 - {ranking.B} + {ranking.B} * length(v.terms) / (4 * $9::float8)))
+    / sqrt(1 + length(v.terms) / (4 * {ranking.LONG}))"""
 # What the question may not see takes no place, nor do copies, of one worth: the best are looked at until they suffice.
+# Of one worth come first those that the ranking will put first: by speaker, amount, kind and length, then the newest.
 _CHOSEN = f"""
 WITH top AS MATERIALIZED (
     SELECT x.* {SCOPE}, LATERAL (
-        SELECT DISTINCT ON (t.worth, v.same) t.memory_id, t.worth, v.agent_id, v.session, v.position, v.spoken_at FROM (
-            SELECT w.agent_id, w.memory_id, sum(q.rarity) AS worth
-            FROM unnest($3::int[], $4::float8[]) AS q(word, rarity)
-            JOIN memory_words w ON w.namespace = s.namespace AND w.agent_id = ANY($2::text[]) AND w.word = q.word
-            GROUP BY w.agent_id, w.memory_id ORDER BY worth DESC) t,
-        LATERAL (SELECT v.* FROM memory_index v WHERE v.namespace = s.namespace AND v.agent_id = t.agent_id
-            AND v.memory_id = t.memory_id AND v.memory_type = ANY($5::smallint[]) AND {_VISIBLE} OFFSET 0) v
-        ORDER BY t.worth DESC, v.same, v.spoken_at DESC LIMIT {BY_WORDS}) x
+        SELECT * FROM (
+            SELECT DISTINCT ON (t.worth, v.fit, v.same) t.worth, v.* FROM (
+                SELECT w.agent_id, w.memory_id, round(1e6 * sum(q.rarity)) AS worth, bool_or(q.rarity = 0) AS dated
+                FROM unnest($3::int[], $4::float8[]) AS q(word, rarity)
+                JOIN memory_words w ON w.namespace = s.namespace AND w.agent_id = ANY($2::text[]) AND w.word = q.word
+                GROUP BY w.agent_id, w.memory_id HAVING sum(q.rarity) > 0 ORDER BY worth DESC) t,
+            LATERAL (SELECT v.memory_id, v.agent_id, v.session, v.position, v.spoken_at, v.same, {_FIT} AS fit
+                FROM memory_index v WHERE v.namespace = s.namespace AND v.agent_id = t.agent_id
+                AND v.memory_id = t.memory_id AND v.memory_type = ANY($5::smallint[]) AND {_VISIBLE} OFFSET 0) v
+            ORDER BY t.worth DESC, v.fit DESC, v.same, v.spoken_at DESC) y
+        ORDER BY worth DESC, fit DESC, spoken_at DESC LIMIT {BY_WORDS}) x
 ), best AS MATERIALIZED (
-    SELECT * FROM (SELECT * FROM top ORDER BY worth DESC, memory_id LIMIT {AROUND}) t WHERE session <> 0
+    SELECT * FROM (SELECT * FROM top ORDER BY worth DESC, fit DESC, spoken_at DESC LIMIT {AROUND}) t WHERE session <> 0
 )
 SELECT memory_id FROM top
 UNION SELECT n.memory_id FROM best b, LATERAL (
@@ -99,7 +107,7 @@ UNION SELECT v.memory_id FROM memory_index v
 UNION (SELECT v.memory_id FROM memory_index v WHERE v.namespace = $1 AND v.agent_id = ANY($2::text[])
     AND v.kind >= {STANDING}
     AND (v.memory_type = ANY($5::smallint[]) OR v.kind >= {statements.Kind.WITHDRAWAL:d}) AND {_VISIBLE}
-    ORDER BY v.spoken_at DESC LIMIT {MOST_STATED})
+    ORDER BY v.spoken_at DESC LIMIT {ranking.MOST_STATED})
 """
 _SIZES = f"""
 SELECT x.* {SCOPE}, LATERAL (SELECT agent_id, count(*)::int AS n FROM memory_index
@@ -175,29 +183,22 @@ class Candidates:
         [row] = await self._db.fetch_as(wanted.namespace, _EVERYTHING, *wanted.arguments())
         if not row["large"]:
             return await _decided(row), None
-        words = question.stems.astype(np.int64).tolist()
-        rows = await self._db.fetch_as(wanted.namespace, _COUNTS, wanted.agents, [*words, ALL, STEMS])
+        words, amounts = (each.astype(np.int64).tolist() for each in (question.stems, question.amounts))
+        rows = await self._db.fetch_as(wanted.namespace, _COUNTS, wanted.agents, [*words, *amounts, ALL, STEMS])
         counts = {each["word"]: each["n"] for each in rows}
         size = int(counts.get(ALL, 0))
         frequency = np.array([counts.get(word, 0.0) for word in words])
         rarity = np.log1p((np.maximum(size - frequency, 0) + 0.5) / (frequency + 0.5))
-        looked_at = _rarest(frequency)
-        ids = [
-            each["memory_id"]
-            for each in await self._db.fetch_as(
-                wanted.namespace,
-                _CHOSEN,
-                wanted.agents,
-                [words[place] for place in looked_at],
-                [float(rarity[place]) for place in looked_at],
-                wanted.codes(),
-                wanted.at,
-            )
-        ]
+        length = max(counts.get(STEMS, 0.0) / max(size, 1), 1.0)
+        looked_at, dated = _rarest(frequency), _rarest(np.array([counts.get(word, 0.0) for word in amounts]))
+        chosen = [words[place] for place in looked_at] + [amounts[place] for place in dated]
+        worths = [float(rarity[place]) for place in looked_at] + [0.0] * len(dated)
+        speakers = np.append(question.names, question.speakers).tolist(), question.of_all
+        given = wanted.agents, chosen, worths, wanted.codes(), wanted.at, *speakers, length
+        ids = [each["memory_id"] for each in await self._db.fetch_as(wanted.namespace, _CHOSEN, *given)]
         ids += await self._nearest(wanted)
-        length = counts.get(STEMS, 0.0) / max(counts.get(ALL, 0.0), 1.0)
         [row] = await self._db.fetch_as(wanted.namespace, _NAMED, *wanted.arguments(), ids)
-        return await _decided(row), Population(size, frequency, max(length, 1.0))
+        return await _decided(row), Population(size, frequency, length)
 
     async def named(self, wanted: Wanted, kinds: Mapping[UUID, int]) -> Memories:
         """Those of these ids that the question may see, with the kinds that were decided among all of their agent."""

@@ -47,8 +47,7 @@ def index(content: dict[str, object], speaker: str, session: str | None, analyze
     subject: set[str] = set()
     called = set(name if terms[: len(name)] == name else ())
     if kind >= statements.Kind.WITHDRAWAL or len(spoken) <= SHORT:
-        subject = distinct & set(analyzer.terms(statements.ended(spoken, kind), stored=True))
-    subject -= called
+        subject = distinct & set(analyzer.terms(statements.ended(spoken, kind), stored=True)) - called
     if len(distinct) <= MAX_TERMS:  # of more the last are cut off, wherever they stand
         terms.sort(key=subject.__contains__)
     return Indexed(

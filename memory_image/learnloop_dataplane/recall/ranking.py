@@ -63,8 +63,7 @@ class Memories:
         ids: bytes [n, 16].
         words: hash << 8 | count of every distinct stem, memory by memory, uint32 [m].
         distinct: how many distinct stems each memory has, int64 [n].
-        named: how many of these, the first, are its speaker's name, and NAMED times how many do not say what it ends,
-            if it is a withdrawal, int64 [n].
+        named: how many of these, the first, name its speaker, + NAMED × how many do not say what it ends, int64 [n].
         sessions: int64 [n]; 0 where a memory belongs to no session.
         same: hash of all that is said, which copies share, int64 [n].
         owners: hash of agent, person and speaker, int64 [n].
@@ -261,9 +260,8 @@ class _Ranking:
             frequency = np.bincount(places[has], minlength=len(topic))
             rarity = np.log1p((len(memories) - frequency + 0.5) / (frequency + 0.5))
             weights = (rarity * shown / len(best))[places[has]]
-            fit = fit + TOPIC * np.bincount(owners[has], weights, len(memories))[standing]
-        order = np.argsort(-fit, kind="stable")
-        return [int(standing[place]) for place in order if fit[place] > 0]
+            fit += TOPIC * np.bincount(owners[has], weights, len(memories))[standing]
+        return [int(standing[place]) for place in np.argsort(-fit, kind="stable") if fit[place] > 0]
 
     def _spread(self, k: int) -> list[int]:
         """People's words, one after the other, each lowered by those chosen around it.

@@ -138,6 +138,39 @@ async def test_a_large_agents_choice_answers_as_ranking_everything_does(dsn: str
             assert await connection.fetchval(left) == 0
 
 
+async def test_of_memories_with_one_common_word_those_are_chosen_that_ranking_all_puts_first(
+    dsn: str, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(7)
+    texts = [
+        f"{'kettle ' * (n % 3 < 1)}w{' w'.join(map(str, rng.integers(9999, size=n % 40 + 9)))} heron"
+        for n in range(10_000)
+    ]
+    texts[2500:7500:500] = [f"{day}, a heron" for day in ("today", "May 5", "yesterday", "in June", "Monday")] * 2
+    texts[2600:7600:500] = [f"a heron {thing}" for thing in THINGS]
+    questions = (
+        "a heron?",
+        "when was the heron here?",
+        "what of the heron, Ann?",
+        "how long was the heron at a kettle?",
+    )
+    exact = []
+    for plan, most in ("exact", 20_000), ("chosen", 500):
+        async with running(**settings(dsn, tmp_path, exact_up_to=most, index_check_seconds=0.2)) as api:
+            if plan == "exact":
+                for start in range(0, len(texts), 1000):
+                    speaker = "Ann" if start == 4000 else "Bob"
+                    await store(api, "herons", texts[start : start + 1000], speaker=speaker)
+            else:
+                await store(api, "wakes", ["the service"])
+                await listed_as_large(api, "herons")
+            answers = [await ask(api, "herons", text) for text in questions]
+            assert {answer["plan"] for answer in answers} == {plan}
+            exact = exact or [[hit["content"] for hit in answer["memories"]] for answer in answers]
+    for text, answer, expected in zip(questions, answers, exact, strict=True):
+        assert sum(hit["content"] in expected for hit in answer["memories"]) == 10, text
+
+
 async def test_neither_copies_nor_what_it_may_not_see_take_a_large_agents_places(dsn: str, tmp_path: Path) -> None:
     async with running(**settings(dsn, tmp_path, exact_up_to=500, index_check_seconds=0.2)) as api:
         await store(api, "junky", ["kettle harbour"] * 600 + ["the kettle of the harbour"])
