@@ -7,15 +7,18 @@ from demo.settings import Settings
 from demo.story import Figures, require
 
 BASELINE_AT_MOST = 30.0
-PROMOTED_AT_LEAST = 400.0
+LONGEST = 500
+"""Steps of an episode of CartPole-v1, each worth 1."""
+PROMOTED_AT_LEAST = 0.8
 CANARY_SHARE = 10
 
 
-def both_halves(api: Api, settings: Settings, narrator: Narrator) -> Figures:
+def both_halves(api: Api, settings: Settings, narrator: Narrator, longest: int = LONGEST) -> Figures:
     """Raises StoryFailedError where a part did not happen, and never over how long it took: the machine may be busy."""
     learned = learning.watch_it_learn(api, settings, narrator)
     require(learned.baseline_return <= BASELINE_AT_MOST, f"baseline return {learned.baseline_return:.1f} is above 30")
-    require(learned.promoted_return >= PROMOTED_AT_LEAST, f"promoted return {learned.promoted_return:.1f} is below 400")
+    least = PROMOTED_AT_LEAST * longest
+    require(learned.promoted_return >= least, f"promoted return {learned.promoted_return:.1f} is below {least:.0f}")
     back = bad_model.watch_it_come_back(api, settings, narrator, learned.model_uri, learned.model_sha256)
     require(back.max_weight <= CANARY_SHARE, f"the sabotaged model had {back.max_weight} % of the episodes")
     require(back.max_share * 100 <= CANARY_SHARE, f"the sabotaged model saw {back.max_share:.1%} of the episodes")

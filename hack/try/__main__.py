@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from demo import picture
 from demo.halves import both_halves
 from demo.narrator import Narrator, StoryFailedError
-from demo.one_machine import LocalApi, small_quickstart
+from demo.one_machine import LONGEST, LocalApi, small_quickstart
 from demo.recorder import Recorder
 from demo.settings import Settings
 from demo.waiting import until
@@ -44,7 +44,7 @@ def main() -> int:
         settings.quickstart.write_text(text)
         recorder = Recorder(api, settings)
         with recorder:
-            figures = both_halves(api, settings, narrator)
+            figures = both_halves(api, settings, narrator, LONGEST)
         figures["total_seconds"] = round(narrator.elapsed(), 1)
         drawn = settings.picture or Path(os.environ["PYTHONPYCACHEPREFIX"]).parent / "try.svg"
         picture.draw(recorder.samples, drawn)
