@@ -61,12 +61,18 @@ def agents_of(order: training_order.Order) -> tuple[str, ...]:
 def pooled(
     read: Callable[[str, int], list[Item]], agents: Sequence[str], limit: int, size: Callable[[Item], int]
 ) -> dict[str, list[Item]]:
-    """Logs of these agents, together of about `limit`: an equal part of each, and what one lacks for the next ones."""
+    """Logs of these agents, together of about `limit`: an equal part of each. What one lacks goes to the next ones.
+
+    What the last ones lack goes to the first, which is then read again.
+    """
     logs, left = dict[str, list[Item]](), limit
     for place, agent in enumerate(agents):
         part = max(1, left // (len(agents) - place))
         logs[agent] = read(agent, part)
         left -= min(part, sum(map(size, logs[agent])))
+    first, part = agents[0], limit // len(agents)
+    if left > 0 and sum(map(size, logs[first])) >= part:
+        logs[first] = read(first, part + left)
     return logs
 
 

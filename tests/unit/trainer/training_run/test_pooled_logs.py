@@ -71,6 +71,15 @@ def test_a_policy_does_in_each_agents_situation_what_that_agent_did(
     assert note.agents == {"west": 7, "idle": 0, "east": 14}, "of the 200 steps, what idle lacks is for the next one"
 
 
+@pytest.mark.parametrize(("others", "own"), [(["idle"], 20), (["idle", "east"], 7), (["east", "idle"], 14)])
+def test_the_trained_agent_gets_what_the_last_logs_lack(
+    make_order: Callable[..., Order], store: DirectoryStore, others: list[str], own: int
+) -> None:
+    note = cloned(ordered(make_order, *others), store).read.note
+    assert note is not None
+    assert note.agents["west"] == own
+
+
 def test_the_episodes_that_prove_a_run_are_of_all_its_agents(
     make_order: Callable[..., Order], store: DirectoryStore
 ) -> None:
