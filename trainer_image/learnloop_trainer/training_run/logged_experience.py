@@ -13,7 +13,7 @@ from learnloop_environments.errors import ConfigError
 from learnloop_trainer import distributed, errors, progress_reporter, training_order
 from learnloop_trainer.recordings import ReadExperience, Recording
 from learnloop_trainer.store.run_store import Store, pack, unpack
-from learnloop_trainer.training_run.agent_logs import Log, agents_of, chosen, note_of, nothing_of, read_log
+from learnloop_trainer.training_run.agent_logs import Log, agents_of, chosen, in_turn, note_of, nothing_of, read_log
 from learnloop_trainer.training_run.reward_rules import (
     StepRewards,
     credited,
@@ -224,7 +224,9 @@ def load(
     proof = None
     learned = episodes
     if order.spec.data.environment is None:
-        learned, proving = parted(episodes, order.logged_share)
+        own, *others = log.by_agent.values()
+        trained, proving = parted(own, order.logged_share)  # others' returns would be a false baseline
+        learned = in_turn([trained, *others])
         proof = fitting((one for one in proving if whole(one, environment)), environment, limit, rewards)
     recording = fitting(learned, environment, limit, rewards)
     lacking = "" if order.spec.algorithm == "bc" else require_measured(order, policy, episodes)

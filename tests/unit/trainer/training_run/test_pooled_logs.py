@@ -9,11 +9,14 @@ import pytest
 import torch
 
 from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
+from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Split
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.logged_experience import load
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -80,12 +83,15 @@ def test_the_trained_agent_gets_what_the_last_logs_lack(
     assert note.agents["west"] == own
 
 
-def test_the_episodes_that_prove_a_run_are_of_all_its_agents(
+def test_the_episodes_that_prove_a_run_are_the_trained_agents_own_and_all_others_train(
     make_order: Callable[..., Order], store: DirectoryStore
 ) -> None:
-    proof = cloned(ordered(make_order, "east", spaces="uniform://discrete/2?observations=4"), store).read.proof
+    order = ordered(make_order, "east", spaces="uniform://discrete/2?observations=4")
+    learned, _, proof = load(order, store, make("CartPole-v1", Split.TRAINING, 0, range(1)))
+    assert learned is not None
     assert proof is not None
-    assert {tuple(row) for row in proof.observation.tolist()} == {tuple(LEFT), tuple(RIGHT)}
+    assert {tuple(row) for row in proof.observation.tolist()} == {tuple(LEFT)}
+    assert learned.observation.tolist().count(RIGHT) == 100, "a half of the 200 steps"
 
 
 def test_an_agent_that_sees_something_else_is_named(
