@@ -20,15 +20,16 @@ def warm_run(snapshot: AgentSnapshot) -> TrainingRun | None:
 
 def frozen(snapshot: AgentSnapshot) -> tuple[str, str] | None:
     """Reason and sentence why no update begins until a person asks for one."""
-    run = warm_run(snapshot)
-    if run is None or not run.rests:
+    run, training = (snapshot.jobs[-1] if snapshot.jobs else None), snapshot.spec.training
+    if run is None or training is None or training.continuous is None:
         return None
+    # The end of the run, or of its rank, thaws nothing: the next run may begin only when a person asks.
     block = _roll_back(snapshot, run)
     if block is not None and (run.notes or {}).get(NOTE_THAWED) != run.sha256:
         return "RolledBack", f"the policy of {run.name} was rolled back: {block.message}"
-    if run.verdict == STRAYED:
+    if run.verdict == STRAYED and (run.rests or run.finished):
         return STRAYED, f"update {run.update} of {run.name} is further than maxKl from the policy that serves"
-    for what, result in watched(snapshot).items():
+    for what, result in watched(snapshot).items() if run.rests else ():
         if result.findings:
             return "Anomalous", f"{what}: {result.findings[0].sentence}"
     return None

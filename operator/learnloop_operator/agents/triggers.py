@@ -40,8 +40,8 @@ class TriggerVerdict:
 
 
 def evaluate(snapshot: AgentSnapshot, last: LastTraining | None) -> TriggerVerdict:
-    """The first trigger that fires. People's own words (annotation, request) need no rest between runs; runs of one
-    agent never overlap."""
+    """The first trigger that fires. Orders and requests need no rest between runs; runs of one agent never
+    overlap. Only a person's order ends a freeze, or a canary without a verdict."""
     training = snapshot.spec.training
     if training is None:
         return TriggerVerdict(waiting="no training is configured")
@@ -49,12 +49,14 @@ def evaluate(snapshot: AgentSnapshot, last: LastTraining | None) -> TriggerVerdi
     if running:
         return TriggerVerdict(waiting=f"{running.name} is running ({running.phase or 'new'})")
     wanted, freeze = _by_request(snapshot), continuous.frozen(snapshot)
-    if wanted and (wanted.kind == BY_A_PERSON or not freeze):
+    if wanted and wanted.kind == BY_A_PERSON:
         return TriggerVerdict(wanted)
     if freeze:
         return TriggerVerdict(waiting=f"frozen: {freeze[1]}; `kubectl learnloop train {snapshot.name}` goes on")
     if trial := continuous.on_trial(snapshot):
         return TriggerVerdict(waiting=trial)
+    if wanted:
+        return TriggerVerdict(wanted)
     rest = _rest(snapshot, last)
     triggers = training.triggers
     try:

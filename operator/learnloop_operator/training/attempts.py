@@ -147,8 +147,8 @@ def fail(snapshot: run_snapshot.TrainingSnapshot, reason: str, why: str) -> Plan
         ready=False,
         progressing=False,
         stalled=True,
-        trained=False,
-        # The artifact of an earlier update stays proven.
+        # The verdict of the last update stays, as does the artifact of one that was proven.
+        trained=None if snapshot.updated is not None else False,
         validated=snapshot.updated is not None and snapshot.holds("Validated"),
     )
     state = run_status.status(

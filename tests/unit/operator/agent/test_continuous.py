@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_operator.agents.agent_snapshot import TrainingRun
@@ -100,6 +102,28 @@ def test_a_stray_or_rolled_back_update_freezes_until_a_person_asks() -> None:
     assert created(thawed) == ["la-1"]
     refused = turn(600, thawed, {"verdict": "UpdateRefused", "phase": "Waiting"}, deployment=served, annotations=TRAIN)
     assert (created(refused), frozen(refused)) == (["la-1"], ("False", "Learning"))
+
+
+@pytest.mark.parametrize("ended", [{"finished": True, "phase": "Failed"}, {"phase": "Restarting"}])
+def test_the_death_of_the_rank_does_not_thaw_what_was_rolled_back(ended: dict[str, Any]) -> None:
+    undone = {"revision": "3" * 8, "uri": "https://m/1", "sha256": SHA, "at": stamp(NOW), "reason": "Worse"}
+    served = deployed("https://m/0", blockedRevisions=[undone | {"message": "return .4 of 1"}])
+    dead = {"rests": False, **ended}
+    held = turn(run=dead, deployment=served)
+    assert (created(held), frozen(held)) == ([], ("True", "RolledBack"))
+    if ended.get("finished"):
+        assert created(turn(run=dead, deployment=served, annotations=TRAIN)) == ["la-2"]
+
+
+def test_a_run_that_ended_after_a_stray_stays_frozen() -> None:
+    held = turn(run={"finished": True, "rests": False, "phase": "Failed", "verdict": "Strayed"})
+    assert (created(held), frozen(held)) == ([], ("True", "Strayed"))
+
+
+def test_only_a_person_ends_a_canary_without_a_verdict() -> None:
+    canary = deployed("https://m/0", canary={"revision": "3" * 8, "uri": "https://m/1"})
+    assert created(turn(deployment=canary, request="a program's")) == []
+    assert created(turn(deployment=canary, annotations=TRAIN)) == ["la-1"]
 
 
 def test_another_template_ends_the_run_and_only_then_begins_another() -> None:

@@ -96,6 +96,15 @@ def test_a_rank_that_died_is_made_again_and_what_was_proven_stays_so() -> None:
     assert again.apply[-1]["metadata"]["annotations"]["learnloop.dev/attempt"] == "1"
 
 
+def test_the_last_update_s_verdict_outlives_the_last_attempt() -> None:
+    ordering = dataclasses.replace(proven(), spec=wanted(1), run=improved(1, kl=0.2))
+    strayed = after(ordering, plan(ordering))
+    attempt = strayed.spec.max_attempts - 1
+    dead = job(workers=0, attempt=attempt, state="failed", finished=NOW)
+    made = plan(dataclasses.replace(strayed, job=dead))
+    assert (made.status["phase"], reason(made, "Trained")) == ("Failed", "Strayed")
+
+
 def test_a_run_whose_updates_nobody_wants_any_more_ends_with_its_artifact() -> None:
     snapshot = dataclasses.replace(proven(), spec=spec(workers=0))
     made = plan(snapshot)
