@@ -106,12 +106,16 @@ def recipe_sha256(order: Order) -> str:
 
     Equal for every attempt of a run, whatever its number of ranks; any other difference counts: of a
     hyperparameter, the filter, the rewards, the evaluation, the policy to beat. What a default stands for is part.
+    Of a run whose rank stays, the policy to beat does not count: its own may serve when the rank begins again.
     """
     spec = order.spec.model_dump(mode="json", exclude=MAY_CHANGE | ELSEWHERE)
     spec["parameters"] = order.parameters.model_dump(mode="json")
     if order.spec.trained_by == "image":
         spec["program"] = [order.spec.pod.image, order.spec.pod.command]
-    fields = order.model_dump(mode="json", exclude={"attempt", "spec", *(() if order.update else ("update",))})
+    elsewhere = set() if order.update else {"update"}
+    if order.spec.continuous is not None and not order.update:
+        elsewhere |= {"baseline_uri", "baseline_sha256"}
+    fields = order.model_dump(mode="json", exclude={"attempt", "spec"} | elsewhere)
     facts = fields | {"spec": spec, "code": user_environment.fingerprint(os.environ)}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

@@ -18,7 +18,7 @@ from learnloop_trainer.training_run.validation import JudgedPolicy
 
 MOST_ROWS = 10_000
 LARGEST = 1e6
-"""In the place of infinity: the update never does what the serving policy may do."""
+"""In the place of infinity, where the update never does what the serving policy may do, and of no number."""
 TRAINED = 0.5
 
 
@@ -33,8 +33,8 @@ def divergence(serving: evaluation.Policy, update: evaluation.Policy, observatio
     weight = mixture.weight.reshape(-1)
     with np.errstate(invalid="ignore"):
         gap = serving.log_probability(rows, action) - update.log_probability(rows, action)
-    total = float(np.where(weight > 0, weight * np.minimum(gap, LARGEST), 0.0).sum()) / len(met)
-    return min(max(0.0, total), LARGEST)
+    total = float(np.where(weight == 0, 0.0, weight * np.minimum(gap, LARGEST)).sum()) / len(met)
+    return min(max(0.0, total), LARGEST) if np.isfinite(total) else LARGEST
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,14 @@ def test_a_proof_is_of_no_run_by_another_reward_policy_or_against_another_policy
         assert not proven(order, Order.model_validate(order.model_dump() | update))
 
 
+def test_a_rank_that_stays_adopts_its_proof_although_its_own_policy_serves_by_now(make_order):
+    order = make_order(continuous={"steps": 512})
+    again = {"baseline_uri": "learnloop://ns/" + "b" * 64, "baseline_sha256": "b" * 64, "attempt": 1}
+    assert proven(order, order.model_copy(update=again))
+    update = Order.model_validate(order.model_dump() | {"update": {"number": 1, "goes_on": True}})
+    assert not proven(update, update.model_copy(update=again)), "of an update, the policy to beat is part"
+
+
 def test_a_proof_is_of_no_run_with_other_code_of_the_environment(make_order, tmp_path, monkeypatch):
     monkeypatch.setenv(ENV_ENVIRONMENT_DIRECTORY, str(tmp_path))
     (tmp_path / "world.py").write_text("GRAVITY = 9.8\n")
