@@ -32,6 +32,7 @@ class Multipliers:
         self._limits, self._rate = np.asarray([one.maximum for one in constraints]), rate
         self.values = np.zeros(len(constraints))
         self._cost, self._episodes = np.zeros(len(constraints)), 0
+        self._reported = np.zeros(len(constraints))
 
     def penalised(self, reward: Floats64, cost: Floats64) -> Floats64:
         """Rewards [n], of a team [n, agents], less what the steps cost [n, constraints]."""
@@ -40,16 +41,22 @@ class Multipliers:
         return np.asarray(less / (1.0 + self.values.sum()))
 
     def ended(self, cost: Floats64) -> None:
-        """An episode has ended, with these outcome values [constraints]."""
-        self._cost += cost
+        """An episode has ended, with these outcome values [constraints], NaN where one is missing."""
+        self._reported += ~np.isnan(cost)
+        self._cost += np.nan_to_num(cost)
         self._episodes += 1
 
     def ascend(self, total: Callable[[list[float]], Sequence[float]]) -> dict[str, float]:
-        """Collective, `total` adds up over all ranks: one step by the episodes since the last one, and its figures."""
-        episodes, *cost = total([float(self._episodes), *self._cost.tolist()])
+        """Collective, `total` adds up over all ranks: one step by the episodes since the last one, and its figures.
+
+        A missing value counts 0. One that no episode has had yet has neither a step nor a figure.
+        """
+        sums = total([float(self._episodes), *self._cost.tolist(), *self._reported.tolist()])
+        episodes, cost, reported = sums[0], *np.split(np.asarray(sums[1:]), 2)
         self._cost[:], self._episodes = 0.0, 0
         if not episodes:
             return {}
-        excess = np.asarray(cost) / episodes - self._limits
-        self.values = np.maximum(0.0, self.values + self._rate * excess)
-        return {"multiplier": float(self.values.sum()), "constraint_excess": float(excess.max())}
+        excess, measured = cost / episodes - self._limits, (reported > 0) | (self.values > 0)
+        self.values = np.where(measured, np.maximum(0.0, self.values + self._rate * excess), self.values)
+        figures = {"multiplier": float(self.values.sum())}
+        return figures | ({"constraint_excess": float(excess[measured].max())} if measured.any() else {})

@@ -105,7 +105,7 @@ class Rewarded(wrappers.Seeing):
             terms -= self._potential(self._observation)
             reward += terms if reward.ndim == terms.ndim else terms[:, None]
         if self._penalties is not None and costs is not None and (after := self._costs()) is not None:
-            reward = self._penalties.penalised(reward, after - costs)
+            reward = self._penalties.penalised(reward, np.nan_to_num(after) - np.nan_to_num(costs))
             for number in np.flatnonzero(ended).tolist():
                 self._penalties.ended(after[number])
         self._forget(ended)
@@ -113,10 +113,10 @@ class Rewarded(wrappers.Seeing):
         return replace(step, reward=reward.astype(np.float32))
 
     def _costs(self) -> NDArray[np.float64] | None:
-        """Outcome values so far that have a multiplier [n, constraints], 0 where one is missing."""
+        """Outcome values so far that have a multiplier [n, constraints], NaN where one is missing."""
         if self._penalties is None:
             return None
-        return np.asarray([[one.get(key, 0.0) for key in self._penalties.keys] for one in self._values])
+        return np.asarray([[one.get(key, np.nan) for key in self._penalties.keys] for one in self._values])
 
     def _measure(self, values: Mapping[str, NDArray[Any]]) -> None:
         for name in self._sources & values.keys():

@@ -146,7 +146,7 @@ def limited(world: str, maximum: float) -> Rewarded:
         {"components": [{"name": "own", "type": "environment", "weight": 1}]}
         | {"constraints": [{"name": "bumped", "key": "collisions", "maximum": maximum}]}
     )
-    inner = make(world, Split.TRAINING, 0, range(1), Conditions("expert"))
+    inner = make(world, Split.TRAINING, 0, range(1), Conditions("expert") if ":" in world else Conditions())
     return Rewarded(inner, policy, penalties=Multipliers(policy.constraints, 0.1))
 
 
@@ -261,6 +261,20 @@ def test_a_policy_that_names_what_no_info_has_ends_the_run_after_a_hundred_episo
     world.reset()
     with pytest.raises(ConfigError, match=r"no value of swept \(exploration rooms\); .*the key of a number in the"):
         [world.step(np.zeros(2, dtype=np.int64)) for _ in range(1000)]
+
+
+@pytest.mark.parametrize("maximum", [2.0, -2.0])
+def test_a_constraint_on_what_no_info_has_gets_no_figure_and_no_multiplier(maximum: float) -> None:
+    rewarded = limited("CartPole-v1", maximum)
+    assert rewarded._penalties is not None
+    rewarded.reset()
+    while not (step := rewarded.step(np.zeros(1, dtype=np.int64))).terminated[0]:
+        assert step.reward.tolist() == [1.0]
+    assert rewarded._penalties.ascend(lambda numbers: numbers) == {"multiplier": 0.0}
+    rewarded._penalties.ended(np.ones(1))
+    assert rewarded._penalties.ascend(lambda numbers: numbers)["constraint_excess"] == 1.0 - maximum
+    rewarded._penalties.ended(np.full(1, np.nan))
+    assert rewarded._penalties.ascend(lambda numbers: numbers)["constraint_excess"] == -maximum, "once seen, 0"
 
 
 def test_a_team_earns_together_what_the_rules_say_of_its_episode() -> None:
