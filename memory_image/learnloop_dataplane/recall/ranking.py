@@ -242,18 +242,18 @@ class _Ranking:
 
     def _fitting(self, kind: Kind, best: list[int]) -> list[int]:
         """Memories of a kind that share stems with the question or with the best memories, best first."""
-        memories = self.memories
+        memories, rows = self.memories, np.arange(len(self.memories))
         standing = np.sort(self.ranked[memories.kinds[self.ranked] == kind])
-        owners, nth = _places(memories.distinct)
-        stems = memories.words >> 8
-        stems[nth < np.repeat(memories.named % NAMED, memories.distinct)] = 0  # its speaker's name makes none fit
-        inside = np.isin(owners, standing)
-        topic, shown = np.unique(stems[np.isin(owners, best)], return_counts=True)
-        used = np.isin(topic, stems[inside]) & (topic > 0)
-        topic, shown = topic[used], shown[used]
-        fit = np.zeros(len(standing))
+        if not (best or self.has[:, standing].any()) or not len(standing):
+            return []
+        owners, nth = _places(memories.distinct)  # a speaker's name makes none fit
+        stems = np.where(nth < np.repeat(memories.named % NAMED, memories.distinct), 0, memories.words >> 8)
+        inside = np.repeat(np.isin(rows, standing), memories.distinct)
+        fit, few, whose = np.zeros(len(standing)), stems[inside], owners[inside]
         for stem, rarity in zip(self.question.stems, self.rarity, strict=True):
-            fit += rarity * np.isin(standing, owners[inside & (stems == stem)])
+            fit += rarity * np.isin(standing, whose[few == stem])
+        shown = stems[np.repeat(np.isin(rows, best), memories.distinct)] if best else few[:0]
+        topic, shown = np.unique(shown[(shown > 0) & np.isin(shown, few)], return_counts=True)
         if len(topic):
             places = np.minimum(np.searchsorted(topic, stems), len(topic) - 1)
             has = topic[places] == stems
