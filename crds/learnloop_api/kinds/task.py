@@ -132,6 +132,12 @@ class Task(Resource):
             "a language model speaks, it has no numbers to see and do: remove observations and the kind of actions",
             ".languageModel",
         ),
+        Rule(
+            "!has(self.languageModel) || !(has(self.environment) && has(self.environment.maxStepsPerEpisode)"
+            " || has(self.external) && has(self.external.maxStepsPerEpisode))",
+            "worlds that are talked to do not heed maxStepsPerEpisode: leave it out",
+            ".languageModel",
+        ),
     )
 
     environment: EnvironmentTask | None = None

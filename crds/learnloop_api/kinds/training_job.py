@@ -100,6 +100,11 @@ class TrainingData(LoggedData):
             "filter and agents choose what joins an agent's log: name the agent as learningAgentRef",
             ".learningAgentRef",
         ),
+        Rule(
+            "!(has(self.languageModel) && has(self.maxStepsPerEpisode))",
+            "worlds that are talked to do not heed maxStepsPerEpisode: leave it out",
+            ".maxStepsPerEpisode",
+        ),
     )
 
     environment: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
