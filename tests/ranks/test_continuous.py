@@ -42,7 +42,7 @@ def test_a_rank_that_stays_makes_updates_from_where_it_was_and_a_kill_loses_noth
     assert first["held_out"]["first"] == 100 + EPISODES_PER_RUN, "no episode judges two updates"
     assert first["seed"] != run["seed"]
     assert 0 < first["kl"] <= 0.5
-    assert "goes on from the state after update 0" in rank.output()
+    assert first["begun_from"] == "the state after update 0"
 
     rank.process.kill()
     rank.ended()

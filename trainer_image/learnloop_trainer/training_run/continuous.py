@@ -15,7 +15,10 @@ from learnloop_trainer import distributed, errors, progress_reporter, saver_and_
 from learnloop_trainer.store.run_store import part, unpack
 from learnloop_trainer.training_run import loop_and_checkpoints, policy_training
 
-POLL_SECONDS = 0.5
+POLL_SECONDS, LONGEST_POLL_SECONDS, LONGER = 0.5, 5.0, 1.2
+"""Of the pauses between two looks for an order: the first, the longest, and the factor between two."""
+REFUSALS = 20
+"""Refusals in a row that end an idle rank."""
 SEEDS = 2**31
 FROM_LOG = "recording."
 """Beginning of the names of logged steps in a learner's state; an update reads the log again."""
@@ -57,17 +60,22 @@ def current(run: training_order.Order, data: store.Store) -> training_order.Orde
 
 
 def following(run: training_order.Order, last: training_order.Order, data: store.Store) -> training_order.Order:
-    """Wait for the update after `last`; a store that is away is asked again."""
+    """Wait for the update after `last`; a store that is away, or refuses for a while, is asked again."""
     progress_reporter.say(f"update {last.number} is proven; waits for the next one")
+    pause, refusals = POLL_SECONDS, 0
     while True:
         try:
-            update = data.update()
-        except errors.StoreUnavailable as error:
+            update, refusals = data.update(), 0
+        except (errors.StoreUnavailable, errors.StoreRefused) as error:
+            refusals = refusals + 1 if isinstance(error, errors.StoreRefused) else 0
+            if refusals == REFUSALS:
+                raise
             progress_reporter.say(str(error))
             update = None
         if update is not None and update.number > last.number:
             return of_update(run, update)
-        time.sleep(POLL_SECONDS)
+        time.sleep(pause)
+        pause = min(LONGEST_POLL_SECONDS, pause * LONGER)
 
 
 def begin(
@@ -96,4 +104,5 @@ def _go_on(training: policy_training.PolicyTraining, order: training_order.Order
         wrappers.innermost(training.environment).level = training.curriculum.level
     if training.penalties is not None and "multipliers" in arrays:
         training.penalties.values = np.array(arrays["multipliers"], dtype=np.float64)
-    progress_reporter.say(f"goes on from the state after update {order.number - 1}")
+    training.begun_from = f"the state after update {order.number - 1}"
+    progress_reporter.say(f"goes on from {training.begun_from}")
