@@ -77,3 +77,5 @@ def test_training_ends_before_an_update_is_too_far_from_what_serves(
     proof = proof_of(rank, folder, 1)
     assert "the next KL divergence is" in rank.output()
     assert proof["kl"] < 0.1
+    assert proof["ended_by_kl"]
+    assert proof["step"] < proof["total_steps"], "only the steps of the weights that it has"

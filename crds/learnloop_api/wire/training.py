@@ -298,6 +298,9 @@ class Proof(WireModel):
     kl: float | None = Field(
         default=None, ge=0, description="mean KL divergence of an update from the policy that serves, where both draw"
     )
+    ended_by_kl: bool = Field(
+        default=False, description="the bound on its KL divergence ended the update before its steps were done"
+    )
     artifact_uri: str = Field(max_length=2048)
     artifact_sha256: Sha256
     artifact_bytes: int = Field(ge=1, le=MOST)

@@ -128,14 +128,23 @@ def judged_by_gates(
 ) -> tuple[list[GateResult], str]:
     """The verdict of each gate, and one sentence about all of them."""
     results = proof_gates.evaluate(snapshot.spec.gates, proof)
-    if snapshot.spec.continuous is not None and proof.kl is not None:
-        results.append(proof_gates.max_kl(snapshot.spec.continuous.max_kl, proof.kl))
+    if snapshot.spec.continuous is not None:
+        results += proof_gates.new((*(snapshot.status.get("refused") or ()), proof.baseline_sha256), proof)
+        if proof.kl is not None or _both_draw(snapshot, proof):
+            results.append(proof_gates.max_kl(snapshot.spec.continuous.max_kl, proof.kl))
     failed = [result for result in results if not result.passed]
     sentence = "; ".join(f"{result.name}: {result.message}" for result in failed or results) or "no gates are set"
     sentence = f"{sentence} ({note})" if note else sentence
     if proof.experience is not None and proof.experience.message:
         sentence = f"{sentence}; {proof.experience.message}"[:1024]
     return results, sentence
+
+
+def _both_draw(snapshot: run_snapshot.TrainingSnapshot, proof: Proof) -> bool:
+    """True where an update is compared with this run's own policy, and draws its actions, as that one does."""
+    own = (snapshot.status.get("artifact") or {}).get("sha256")
+    draws = proof.behaviour is not None and proof.behaviour.kind != "greedy"
+    return bool(proof.update and draws and own and own == proof.baseline_sha256)
 
 
 def fail(snapshot: run_snapshot.TrainingSnapshot, reason: str, why: str) -> Plan:

@@ -34,7 +34,8 @@ def flaw(snapshot: TrainingSnapshot, proof: Proof) -> Flaw | None:
     if proof.update != (order.number if order else 0):
         return "incomplete", f"the proof is of update {proof.update}, and update {order and order.number} was ordered"
     total = continuous.steps if continuous is not None and proof.update else snapshot.spec.total_steps
-    if proof.step < total and not _patience_ended(snapshot, proof):
+    early = bool(proof.update and proof.ended_by_kl) or _patience_ended(snapshot, proof)
+    if proof.step < total and not early:
         return "incomplete", f"the proof ends at step {proof.step} of {total}"
     if proof.algorithm != snapshot.spec.algorithm or proof.environment != snapshot.spec.data.world:
         message = f"{proof.algorithm} on {proof.environment}"
@@ -196,8 +197,21 @@ def significant(proof: Proof) -> GateResult:
 MAX_KL = "maxKl"
 
 
-def max_kl(bar: float, kl: float) -> GateResult:
+NEW = "new"
+
+
+def new(before: Sequence[str | None], proof: Proof) -> list[GateResult]:
+    """A refusal of an update that made an artifact `before` it once more: other episodes may not pass it by chance."""
+    if not proof.update or proof.artifact_sha256 not in before:
+        return []
+    sentence = f"artifact {proof.artifact_sha256[:12]} serves already, or was refused: it is not judged again"
+    return [GateResult(name=NEW, passed=False, message=sentence)]
+
+
+def max_kl(bar: float, kl: float | None) -> GateResult:
     """An update no further than `bar` from the policy that serves."""
+    if kl is None:
+        return GateResult(name=MAX_KL, passed=False, message="not measured, although both policies draw their actions")
     sentence = f"KL divergence {kl:.3g} from the policy that serves, must be at most {bar:g}"
     return GateResult(name=MAX_KL, passed=kl <= bar, message=sentence)
 

@@ -66,6 +66,9 @@ def _judged(snapshot: run_snapshot.TrainingSnapshot, proof: Proof) -> Plan:
         **({} if failed and serves else run_status.proven(proof) | {"lineage": _lineage(snapshot, proof)}),
         attempts=snapshot.attempts,
         gates=[result.to_kube() for result in results],
+        refused=[*(snapshot.status.get("refused") or ()), proof.artifact_sha256][-16:]
+        if failed
+        else snapshot.status.get("refused"),
         update=proof.update,
         updatedAt=snapshot.time,
     )
@@ -94,10 +97,10 @@ def order_update(snapshot: run_snapshot.TrainingSnapshot, _: Backends) -> Plan |
         return None
     uri, digest = choose_baseline.choose(snapshot)
     artifact = snapshot.status.get("artifact") or {}
-    # A policy that was rolled back, or is too far from what serves, is not gone on from.
-    goes_on = snapshot.condition("Trained").get("reason") != STRAYED and (
-        not snapshot.holds("Validated") or artifact.get("uri") == uri
-    )
+    # None goes on from a policy that was rolled back, is too far from what serves, or was refused at the bound.
+    last = snapshot.condition("Trained").get("reason")
+    bounded = last == REFUSED and run.proof is not None and run.proof.ended_by_kl
+    goes_on = last != STRAYED and not bounded and (not snapshot.holds("Validated") or artifact.get("uri") == uri)
     origin = run_status.lineage(snapshot, fresh=True) or {}
     order = UpdateOrder(number=wanted.update, goes_on=goes_on, baseline_uri=uri, baseline_sha256=digest)
     if snapshot.spec.data.rewards == "policy":

@@ -81,6 +81,7 @@ class EngineTraining:
     begun_from: str = ""
     read: ReadExperience = field(default_factory=ReadExperience)
     validation: None = None
+    over: bool = False
 
 
 class _Followed:

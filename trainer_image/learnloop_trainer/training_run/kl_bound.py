@@ -37,7 +37,7 @@ def divergence(serving: evaluation.Policy, update: evaluation.Policy, observatio
     return min(max(0.0, total), LARGEST) if np.isfinite(total) else LARGEST
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class KlBound:
     """Ends an update before a round that takes it too far."""
 
@@ -45,20 +45,21 @@ class KlBound:
     learner: Learner
     serving: Behaving
     limit: float
+    ended: bool = False
 
     def weights(self) -> dict[str, Floats]:
         return {name: np.array(array) for name, array in self.learner.network.exported().items()}
 
-    def hold(self, before: Mapping[str, Floats], observation: Observations) -> None:
-        """After a round: where it went too far, take the weights `before` it, and end."""
-        learner, total = self.learner, self.order.spec.total_steps
+    def hold(self, step: int, before: Mapping[str, Floats], observation: Observations) -> None:
+        """After a round: where it went too far, take the `step` and the weights `before` it, and end."""
+        learner = self.learner
         update = Behaving(written(self.order, learner.environment, self.weights())[1], self.order.spec.seed)
         kl = divergence(self.serving, update, observation.reshape(-1, learner.environment.observations))
         if kl is None or kl <= self.limit:
             return
         JudgedPolicy(learner, self.order, distributed.Alone()).take(before)
-        progress_reporter.say(f"ends at step {learner.step}: the next KL divergence is {kl:.3g}, of {self.limit:.3g}")
-        learner.step = max(learner.step, total)
+        learner.step, self.ended = step, True
+        progress_reporter.say(f"ends at step {step}: the next KL divergence is {kl:.3g}, of {self.limit:.3g}")
 
 
 def bound_of(order: training_order.Order, learner: Learner, data: store.Store) -> KlBound | None:

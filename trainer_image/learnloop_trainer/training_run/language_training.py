@@ -120,6 +120,7 @@ class LanguageTraining:
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=progress_reporter.RECENT))
     curves: dict[str, float] = field(default_factory=dict)
     validation: Validation | None = None
+    over: bool = False
 
     def own(self) -> Arrays:
         return {}

@@ -32,6 +32,10 @@ class Training(Protocol):
     validation: Validation | None
 
     @property
+    def over(self) -> bool:
+        """Ended by its own bound, before all steps."""
+
+    @property
     def recent(self) -> deque[float]:
         """Returns of the latest episodes."""
 
@@ -164,7 +168,7 @@ class Session(Generic[T]):
 
     def _over(self, training: T) -> bool:
         patient = training.validation is None or not training.validation.over
-        return training.learner.step >= self._order.spec.total_steps or not patient
+        return training.over or training.learner.step >= self._order.spec.total_steps or not patient
 
     def _between(self, training: T) -> None:
         """Collective: after each round."""

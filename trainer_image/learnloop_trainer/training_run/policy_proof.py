@@ -232,7 +232,7 @@ def prove_policy(run: Run, training: policy_training.PolicyTraining) -> Exported
     parity, more = verify(judge, greedy, samples, real), more_formats(order, body, greedy, judge, samples, real)
     fields = {**judged.fields, "behaviour": greedy.behaviour, "parity": parity}
     if order.update is not None:
-        fields["kl"] = kl_bound.divergence(serving, policy, judged.met)
+        fields |= {"kl": kl_bound.divergence(serving, policy, judged.met), "ended_by_kl": training.over}
     if spec.evaluation.suite is not None:
         stage = suite.Stage(
             order,

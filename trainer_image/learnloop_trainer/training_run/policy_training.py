@@ -300,6 +300,10 @@ class PolicyTraining:
     def recent(self) -> deque[float]:
         return self.episodes.recent
 
+    @property
+    def over(self) -> bool:
+        return self.bound is not None and self.bound.ended
+
     def own(self) -> Arrays:
         own = under("own", self.learner.own()) | {"running": self.episodes.running, "age": self.episodes.age}
         return own | under("environment", self.environment.state() or {})
@@ -343,7 +347,7 @@ class PolicyTraining:
         before, weights = learner.step, self.bound.weights() if self.bound is not None else {}
         self.observation, experiences = learner.iterate(self.observation)
         if self.bound is not None:
-            self.bound.hold(weights, self.observation)
+            self.bound.hold(before, weights, self.observation)
         if self.milestones is not None:
             self.milestones.note(before, learner.step, learner.network)
         losses: dict[str, float] = {}

@@ -97,5 +97,8 @@ class TrainingJobStatus(Status):
         default=None, ge=0, description="Newest update that was judged, of a run whose rank stays; 0: the run itself."
     )
     updated_at: Time | None = Field(default=None, description="When it was judged.")
+    refused: list[Digest] | None = Field(
+        default=None, max_length=16, description="Artifacts of the newest updates that were refused."
+    )
     finished_at: Time | None = Field(default=None, description="When the run ended, either way.")
     lineage: LineageStatus | None = None

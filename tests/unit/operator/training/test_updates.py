@@ -72,6 +72,25 @@ def test_what_a_refused_update_made_never_takes_the_place_of_what_was_proven(cha
     assert following.calls[0].body["goes_on"] == (why == "UpdateRefused"), "a stray begins from what serves"
 
 
+def test_an_update_refused_at_the_bound_is_not_gone_on_from_and_its_artifact_never_passes() -> None:
+    worse = {"evaluation": proof().baseline, "kl": 0.05, "ended_by_kl": True, "step": 128}
+    ordering = dataclasses.replace(proven(), spec=wanted(1), run=improved(1, **worse))
+    made = plan(ordering)
+    assert reason(made, "Trained") == "UpdateRefused", "its steps are enough: the bound has ended it"
+    ordered = dataclasses.replace(after(ordering, made), spec=wanted(2))
+    assert plan(ordered).calls[0].body["goes_on"] is False
+    for digest, baseline in ((OTHER, "a" * 64), ("d" * 64, "d" * 64)):
+        again = improved(2, digest, kl=0.05, baseline_sha256=baseline)
+        judged = plan(dataclasses.replace(ordered, run=again))
+        assert (reason(judged, "Trained"), judged.status["artifact"]["sha256"]) == ("UpdateRefused", "a" * 64)
+    assert plan(dataclasses.replace(ordered, run=improved(2, "d" * 64, kl=0.05))).status["refused"] == [OTHER]
+
+
+def test_an_update_that_draws_as_what_serves_does_not_pass_without_a_divergence() -> None:
+    drawn = improved(1, behaviour={"kind": "sampled"}, baseline_sha256="a" * 64)
+    assert reason(plan(dataclasses.replace(proven(), spec=wanted(1), run=drawn)), "Trained") == "Strayed"
+
+
 def test_after_a_roll_back_the_next_update_begins_from_what_serves() -> None:
     stable = {"uri": "learnloop://ns/old", "sha256": "d" * 64}
     block = {"uri": f"learnloop://ns/{'a' * 64}", "sha256": "a" * 64}
