@@ -194,6 +194,7 @@ NO_HISTORY = {
     ("DELETE", "/api/v1/models/{deployment}/awaited-approval"),
     ("PUT", "/api/v1/training/runs/{job}/status"),
     ("PUT", "/api/v1/training/runs/{job}/proof"),
+    ("PUT", "/api/v1/training/runs/{job}/update"),
     ("PUT", "/api/v1/rewards/policies/{name}/revisions/{revision}"),
     ("GET", "/api/v1/training/studies/{job}"),
     ("DELETE", "/api/v1/training/studies/{job}"),
