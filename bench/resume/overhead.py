@@ -20,11 +20,11 @@ import torch
 from bench.resume.cases import CASES, JOB, order
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.progress_reporter import Reporter
-from learnloop_trainer.saver_and_stopper import Run, Saver, Stopper
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.loop_and_checkpoints import Session
+from learnloop_trainer.training_run.checkpoints import Saver
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from learnloop_trainer.training_run.training_loop import Run, Session, Stopper
 
 CPU = torch.device("cpu")
 STRETCH = 3.0  # seconds

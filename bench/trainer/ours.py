@@ -16,7 +16,7 @@ from learnloop_trainer.distributed import Alone
 from learnloop_trainer.evaluation import Policy, play
 from learnloop_trainer.export import OnnxPolicy, build
 from learnloop_trainer.floating_point import settle
-from learnloop_trainer.training_run.policy_training import no_episodes
+from learnloop_trainer.training_run.reported_figures import no_episodes
 
 
 def main(task: dict[str, Any]) -> dict[str, Any]:

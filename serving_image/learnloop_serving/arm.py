@@ -12,10 +12,9 @@ from starlette.responses import Response
 
 from learnloop_api.wire.routing import Override
 from learnloop_common.acting.policy import Policy, PolicyError, written
-from learnloop_serving import episode_ids
+from learnloop_serving import episode_ids, server_metrics
 from learnloop_serving.callers_and_refusals import Apart, Callers, Refusal, refused
 from learnloop_serving.episodes import Episodes
-from learnloop_serving.server_metrics import Metrics
 from learnloop_serving.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -29,7 +28,7 @@ NEW = episode_ids.Opening("")
 class Arm:
     """State of one server process, and the verbs of the episodes API."""
 
-    def __init__(self, settings: Settings, episodes: Episodes, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, episodes: Episodes, metrics: server_metrics.Metrics) -> None:
         self.settings = settings
         self.episodes = episodes
         self.metrics = metrics

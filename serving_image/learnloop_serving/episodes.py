@@ -23,9 +23,8 @@ from learnloop_api.wire.routing import (
     agent_tag,
 )
 from learnloop_common.acting.policy import Decision, Observations, Policy, advise, decide, read
-from learnloop_serving import arm_choice, episode_ids, forwarding, routing_table_in_force, shadow
+from learnloop_serving import arm_choice, episode_ids, forwarding, routing_table_in_force, server_metrics, shadow
 from learnloop_serving.callers_and_refusals import Refusal, invalid, ordered
-from learnloop_serving.server_metrics import Metrics
 
 MOST_AGENTS = 4096
 LONGEST_WAIT = 60
@@ -131,7 +130,7 @@ class Episodes:
         revision: str,
         mode: str,
         routing: routing_table_in_force.RoutingState,
-        metrics: Metrics,
+        metrics: server_metrics.Metrics,
         seal: episode_ids.Seal,
     ) -> None:
         self._model_deployment = model_deployment

@@ -17,9 +17,8 @@ from learnloop_api import names
 from learnloop_api.wire.routing import MAX_ITEMS, Arm, ShadowBatch, ShadowDecision
 from learnloop_common.acting.policy import Advice, Policy, PolicyError, advise
 from learnloop_common.tls import client_context
-from learnloop_serving import arm_choice, episode_ids, routing_table_in_force
+from learnloop_serving import arm_choice, episode_ids, routing_table_in_force, server_metrics
 from learnloop_serving.callers_and_refusals import Refusal, invalid
-from learnloop_serving.server_metrics import ShadowMetrics
 
 log = logging.getLogger(__name__)
 PATH = "/v1/shadow"
@@ -43,7 +42,7 @@ class MirrorQueue:
         self,
         revision: str,
         routing: routing_table_in_force.RoutingState,
-        metrics: ShadowMetrics,
+        metrics: server_metrics.ShadowMetrics,
         seal: episode_ids.Seal,
     ) -> None:
         self._revision = revision
@@ -144,7 +143,7 @@ class Shadow:
         self,
         revision: str,
         routing: routing_table_in_force.RoutingState,
-        metrics: ShadowMetrics,
+        metrics: server_metrics.ShadowMetrics,
         seal: episode_ids.Seal,
     ) -> None:
         self._revision = revision

@@ -8,7 +8,7 @@ import torch
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.loop_and_checkpoints import restore, save
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 
 CPU = torch.device("cpu")

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.environment_conditions import Constraint, Intervention, Safety
-from learnloop_environments import errors, randomness, wrappers
-from learnloop_environments.rewarded_by_policy import Rewarded
+from learnloop_environments import errors, randomness, rewarded_by_policy, wrappers
 from learnloop_environments.spaces import MASKED, Observations, Step, VectorEnvironment, agents, mask
 
 FIELD = "spec.safety"
@@ -230,7 +229,7 @@ class Shielded(wrappers.Seeing):
         """`trail`: where interventions are written; None: they are only counted."""
         super().__init__(inner)
         self._shield, self._trail, self._exploring = shield, trail, exploring
-        self._rewarded = wrappers.outermost(inner, Rewarded)
+        self._rewarded = wrappers.outermost(inner, rewarded_by_policy.Rewarded)
         self.worth: Callable[[Observations, NDArray[Any]], NDArray[np.float32]] | None = None  # of what the learner did
         self.preferences: Preferences | None = None  # of the learner; without them a forbidden action is the fallback
         self.interventions = np.zeros(len(inner.members), dtype=np.int64)

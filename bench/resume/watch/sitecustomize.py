@@ -20,11 +20,11 @@ BEGUN, ITERATED, CAPTURED = range(3)
 
 
 class _Watch(importlib.abc.MetaPathFinder):
-    """Wraps learnloop_trainer.training_run.loop_and_checkpoints once it is loaded."""
+    """Wraps learnloop_trainer.training_run.training_loop once it is loaded."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """The module's own, with its loader wrapped."""
-        if name != "learnloop_trainer.training_run.loop_and_checkpoints":
+        if name != "learnloop_trainer.training_run.training_loop":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)

@@ -6,8 +6,7 @@ from dataclasses import replace
 from learnloop_api.kinds.rollouts.rollout_steps import Hand, Verb
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import experiments, reasons
-from learnloop_operator.rollout.judging import analysis_and_windows, release_gates
-from learnloop_operator.rollout.judging.shadow_step import judge_shadow
+from learnloop_operator.rollout.judging import analysis_and_windows, release_gates, shadow_step
 from learnloop_operator.rollout.model.orders_and_overrides import (
     OrderAnnotation,
     Outcome,
@@ -210,7 +209,7 @@ def _too_bad(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect
         return None
     counted = analysis_and_windows.observed(snapshot, state, state.canary)
     shadow = snapshot.spec.rollout.steps[state.step].shadow
-    copies = judge_shadow(snapshot, counted, shadow).breach if shadow else ""
+    copies = shadow_step.judge_shadow(snapshot, counted, shadow).breach if shadow else ""
     breach = copies or analysis_and_windows.judge_canary(snapshot, counted, state.canary, state.stable).breach
     return ("refused", f"a check is breached: {breach}") if breach else None
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from learnloop_operator.core import allowed_pods, anomalies, times
 from learnloop_operator.core.plan import Call, Notice, Plan
-from learnloop_operator.training import gang_pods, proof_gates, run_status
+from learnloop_operator.training import gang_pods, proof_gates, run_status, updates
 from learnloop_operator.training.attempts import (
     HELD_UP,
     LATER,
@@ -29,7 +29,6 @@ from learnloop_operator.training.attempts import (
 from learnloop_operator.training.backends import BACKENDS, Backends
 from learnloop_operator.training.ranks import stray_mount
 from learnloop_operator.training.run_snapshot import BackendJob, TrainingSnapshot
-from learnloop_operator.training.updates import await_update, end_updates, judge_update, order_update
 
 PROOF_GRACE = 15.0
 """A gang may end a moment before its proof can be read."""
@@ -287,8 +286,8 @@ RULES: tuple[TrainingRule, ...] = (
     keep_finished,
     suspend,
     need_backend,
-    end_updates,
-    judge_update,
+    updates.end_updates,
+    updates.judge_update,
     accept_proof,
     heed_deadline,
     finish_restart,
@@ -300,8 +299,8 @@ RULES: tuple[TrainingRule, ...] = (
     await_removal,
     heed_refusal,
     heed_disruption,
-    order_update,
-    await_update,
+    updates.order_update,
+    updates.await_update,
     end_attempt,
     report_progress,
 )

@@ -7,13 +7,12 @@ from typing import Any
 
 from learnloop_api.wire.training import Proof, UpdateOrder
 from learnloop_operator.core.plan import Call, Notice, Plan
-from learnloop_operator.training import attempts, choose_baseline, proof_gates, run_snapshot, run_status
-from learnloop_operator.training.backends import Backends
+from learnloop_operator.training import attempts, backends, choose_baseline, proof_gates, run_snapshot, run_status
 
 STRAYED, REFUSED = "Strayed", "UpdateRefused"
 
 
-def end_updates(snapshot: run_snapshot.TrainingSnapshot, _: Backends) -> Plan | None:
+def end_updates(snapshot: run_snapshot.TrainingSnapshot, _: backends.Backends) -> Plan | None:
     """End a run of which no more updates are wanted, with the artifact that it has."""
     if snapshot.updated is None or snapshot.spec.continuous is not None:
         return None
@@ -31,7 +30,7 @@ def end_updates(snapshot: run_snapshot.TrainingSnapshot, _: Backends) -> Plan | 
     return Plan(status=state, events=(Notice("Normal", "UpdatesEnded", message),), requeue_after=attempts.NOW)
 
 
-def judge_update(snapshot: run_snapshot.TrainingSnapshot, _: Backends) -> Plan | None:
+def judge_update(snapshot: run_snapshot.TrainingSnapshot, _: backends.Backends) -> Plan | None:
     """A rank that stays does not end with its proof, so a proof of the live attempt is enough."""
     proof, job = snapshot.run.proof if snapshot.run else None, snapshot.job
     if snapshot.spec.continuous is None or proof is None or job is None or job.deleting or job.state != "active":
@@ -88,7 +87,7 @@ def _lineage(snapshot: run_snapshot.TrainingSnapshot, proof: Proof) -> dict[str,
     return fresh | {"rewardPolicy": order.reward_policy, "rewardPolicyRevision": order.reward_policy_revision}
 
 
-def order_update(snapshot: run_snapshot.TrainingSnapshot, _: Backends) -> Plan | None:
+def order_update(snapshot: run_snapshot.TrainingSnapshot, _: backends.Backends) -> Plan | None:
     """The update that is wanted next, told to the rank once; it names the policy to beat."""
     wanted, job, run = snapshot.spec.continuous, snapshot.job, snapshot.run
     if wanted is None or snapshot.updated is None or run is None or job is None or job.state != "active":
@@ -113,7 +112,7 @@ def order_update(snapshot: run_snapshot.TrainingSnapshot, _: Backends) -> Plan |
     return Plan(status=state, calls=(call,), requeue_after=attempts.SOON)
 
 
-def await_update(snapshot: run_snapshot.TrainingSnapshot, _: Backends) -> Plan | None:
+def await_update(snapshot: run_snapshot.TrainingSnapshot, _: backends.Backends) -> Plan | None:
     """All wanted updates are judged: the rank waits, which takes no heartbeat."""
     wanted, job = snapshot.spec.continuous, snapshot.job
     if wanted is None or snapshot.updated is None or wanted.update > snapshot.updated:

@@ -16,9 +16,9 @@ from learnloop_trainer import baseline_policy as baseline, training_order
 from learnloop_trainer.engines.engine_process import PAGE, EngineMistaken
 from learnloop_trainer.evaluation import held_out_episodes
 from learnloop_trainer.export import Behaving, OnnxPolicy
-from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.training_run import policy_proof
-from learnloop_trainer.training_run.artifact_and_proof import Exported, versions
+from learnloop_trainer.training_run.proof import Exported, versions
+from learnloop_trainer.training_run.training_loop import Run
 
 
 @dataclass(frozen=True, slots=True)

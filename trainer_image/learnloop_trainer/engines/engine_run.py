@@ -33,10 +33,10 @@ from learnloop_trainer.engines.engine_proof import Handed, prove, world_of
 from learnloop_trainer.errors import Terminated
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.recordings import ReadExperience
-from learnloop_trainer.saver_and_stopper import FLUSH_SECONDS, Run, newest
 from learnloop_trainer.store.run_store import MAX_ARTIFACT, MAX_CHECKPOINT, Arrays, pack, unpack
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run import agent_logs, artifact_and_proof, loop_and_checkpoints, rank
+from learnloop_trainer.training_run import agent_logs, checkpoints, rank, training_loop
+from learnloop_trainer.training_run.proof import proven
 
 LOOK_SECONDS = 0.1
 MAX_HEARTBEAT, MAX_RESULT = 64 << 10, 4 << 20
@@ -74,7 +74,7 @@ class _Steps:
 
 @dataclass(slots=True)
 class EngineTraining:
-    """As much of a training as artifact_and_proof.proven asks about."""
+    """As much of a training as proof.proven asks about."""
 
     title: str
     learner: _Steps = field(default_factory=_Steps)
@@ -85,7 +85,7 @@ class EngineTraining:
 
 
 class _Followed:
-    def __init__(self, run: Run, place: Place, exchange: Exchange, engine: Engine) -> None:
+    def __init__(self, run: training_loop.Run, place: Place, exchange: Exchange, engine: Engine) -> None:
         self._run, self._order, self._place = run, run.order, place
         self._exchange, self._engine = exchange, engine
         self._marks: dict[str, object] = {}
@@ -108,7 +108,7 @@ class _Followed:
             self._save(handed)
         self._training.learner.step = handed.result.step
         proved = prove(replace(self._run, order=self._judged()), world, handed, self._place.size)
-        proof = artifact_and_proof.proven(self._run, self._training, None, proved)  # type: ignore[arg-type]
+        proof = proven(self._run, self._training, None, proved)  # type: ignore[arg-type]
         self._run.reporter.proven(proof)
         self._run.reporter.finish("done", rank.summary(proof))
 
@@ -122,11 +122,11 @@ class _Followed:
 
     def _resumed(self) -> Handed | None:
         """Last files of an earlier attempt, if it had them all; else its checkpoint is kept for the engine."""
-        body = newest(self._run.store)
+        body = checkpoints.newest(self._run.store)
         if body is None:
             return None
         arrays, facts = unpack(body)
-        if facts.get("fingerprint") != loop_and_checkpoints.fingerprint(self._order):
+        if facts.get("fingerprint") != checkpoints.fingerprint(self._order):
             say("the checkpoint belongs to another specification, starting again")
             return None
         self._training.learner.step = int(facts["step"])
@@ -186,13 +186,13 @@ class _Followed:
             if code is None:
                 self._engine.stop()
                 self._look(last=True)
-                flushed = self._run.saver.flush(FLUSH_SECONDS / 2)
+                flushed = self._run.saver.flush(training_loop.FLUSH_SECONDS / 2)
                 raise Terminated("SIGTERM: checkpoint saved" if flushed else "SIGTERM: no time to save a checkpoint")
             self._look(last=True)
         finally:
             stopper.graceful = False
         if code:
-            self._run.saver.flush(FLUSH_SECONDS)
+            self._run.saver.flush(training_loop.FLUSH_SECONDS)
             kind = EngineMistaken if code == EngineMistaken.exit_code else EngineFailed
             why = (self._exchange.take(wire.ERROR, 4096, cut=True) or b"see its log").decode(errors="replace")
             raise kind(f"the engine ended with exit code {code} at step {self._training.learner.step}; {why}")
@@ -227,7 +227,7 @@ class _Followed:
         if handed is not None:
             files |= {"policy": handed.policy, "result": handed.result.model_dump_json().encode()}
         arrays: Arrays = {name: np.frombuffer(body, dtype=np.uint8) for name, body in files.items()}
-        facts = {"fingerprint": loop_and_checkpoints.fingerprint(self._order), "step": str(step)}
+        facts = {"fingerprint": checkpoints.fingerprint(self._order), "step": str(step)}
         facts["held_out"] = str(self._secret)
         self._run.saver.offer(pack(arrays, facts), step)
 

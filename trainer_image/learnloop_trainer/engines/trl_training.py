@@ -6,7 +6,6 @@ collators of ours: no text is encoded again.
 """
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -16,98 +15,35 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic.alias_generators import to_camel
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from learnloop_environments import errors, randomness
-from learnloop_trainer import baseline_policy, distributed, saver_and_stopper, training_order
+from learnloop_trainer import baseline_policy, distributed, training_order
+from learnloop_trainer.engines import trl_settings
+from learnloop_trainer.engines.trl_settings import Columns
 from learnloop_trainer.language import lora, rows, sampler
 from learnloop_trainer.language.algorithms.sft_dpo_bradley_terry import BradleyTerry, Dpo, Sft, numbers
 from learnloop_trainer.neural.schedules import step_size
-from learnloop_trainer.training_run import language_training
+from learnloop_trainer.training_run import language_training, training_loop
 
 CHUNK_SECONDS, CHUNK_MEMBERS = 15.0, 16_384
 """A session saves and looks for a signal between two calls of train(), each on so many episodes or pairs at most."""
-SETTINGS, PARAMETERS = "spec.settings", "spec.hyperparameters"
-OURS = (
-    "output_dir max_steps num_train_epochs seed save_strategy report_to resume_from_checkpoint push_to_hub use_cpu "
-    "optim optim_args optim_target_modules adam_beta1 adam_beta2 adam_epsilon auto_find_batch_size shuffle_dataset "
-    "train_sampling_strategy remove_unused_columns max_length truncation_mode packing padding_free "
-    "assistant_only_loss completion_only_loss precompute_ref_log_probs"
-)
-FOLLOWING = (
-    "learning_rate weight_decay lr_scheduler_type lr_scheduler_kwargs warmup_steps warmup_ratio num_iterations "
-    "per_device_train_batch_size num_generations steps_per_generation generation_batch_size "
-    "temperature top_p top_k min_p repetition_penalty"
-)
-REFUSED = {
-    **dict.fromkeys(OURS.split(), "is learnloop's own"),
-    **dict.fromkeys(FOLLOWING.split(), "follows from hyperparameters and sampling"),
-    **dict.fromkeys(("fsdp_config", "fsdp_version"), "is transformers' for accelerate, and fsdp: true needs none"),
-    "deepspeed": "is not in the trainer's image, and fsdp: true shards the model, too",
-}
-"""Settings that would do nothing, or make the run's steps and proof untrue."""
-HEEDED = "learning_rate learning_rate_schedule warmup max_gradient_norm weight_decay weights lora precision experience"
-PAIRS = f"{HEEDED} recording batch_pairs"
-PLAYED = f"{HEEDED} batch_episodes group_size epochs kl_coefficient"
-READ = {
-    "sft": f"{HEEDED} recording batch_episodes min_reward max_recorded_turns max_staleness",
-    "dpo": f"{PAIRS} beta nll_coefficient",
-    "bradley-terry": f"{PAIRS} held_out_share score_decay",
-    "rloo": f"{PLAYED} ratio_cap",
-    "grpo": f"{PLAYED} clip_low clip_high scale_by_deviation",
-}
-"""Hyperparameters that are heeded here."""
 CURVES = {"loss": "loss", "grad_norm": "gradient_norm", "kl": "kl", "entropy": "entropy", "rewards/won/mean": "reward"}
-PARTS, SHARDED = "gradient_accumulation_steps", "fsdp"
 IGNORED = -100
-Columns = dict[str, Any]
 Examples = Sequence[Mapping[str, int]]
 
 
 def begin(order: training_order.Order, group: distributed.Group, device: torch.device, store: Any) -> "TrlTraining":
     """See language_training.begin_language; raises ConfigError for what no trainer of TRL heeds."""
-    _refuse_unheard(order)
+    trl_settings.refuse_unheeded(order)
     if group.place.size > 1:  # accelerate then joins the group that the ranks have formed
         os.environ["LOCAL_RANK"] = str(device.index or 0)
         os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = group.place.master, str(group.place.port)
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
-    shards = _shards(order, group)
+    shards = trl_settings.shards_of(order, group)
     own = language_training.begin_language(order, group, torch.device("cpu") if shards else device, store)
     held = {one.name: getattr(own, one.name) for one in fields(own)}
     return TrlTraining(**held | {"title": f"TRL: {own.title}"}, order=order, group=group, device=device, shards=shards)
-
-
-def _shards(order: training_order.Order, group: distributed.Group) -> Columns:
-    """How transformers loads a model of which each rank holds a part; nothing where each holds it whole."""
-    wanted = (order.spec.settings or {}).get(SHARDED, False)
-    if not isinstance(wanted, bool):
-        raise errors.ConfigError(f"{SETTINGS}.{SHARDED}", wanted, "is neither true nor false", "set true")
-    if not wanted:
-        return {}
-    if group.place.size == 1:
-        raise errors.ConfigError(f"{SETTINGS}.{SHARDED}", wanted, "shards a model over ranks", "set spec.workers")
-    from transformers.distributed.configuration_utils import DistributedConfig
-
-    return {"distributed_config": DistributedConfig(fsdp_size=group.place.size)}
-
-
-def _refuse_unheard(order: training_order.Order) -> None:
-    parameters, settings, algorithm = order.parameters, order.spec.settings or {}, order.spec.algorithm
-    for name, default in parameters.algorithm.defaults.items():
-        value = getattr(parameters, name)
-        if name not in READ[algorithm].split() and value != default:
-            fix = "remove it, find its like among TRL's settings, or set engine to own"
-            raise errors.ConfigError(f"{PARAMETERS}.{to_camel(name)}", value, "is not heeded by engine trl", fix)
-    source = language_training.source_of(order)
-    if parameters.algorithm.plays and source != language_training.ROLLOUTS:
-        problem = f"is not something that {algorithm} of engine trl learns from"
-        raise errors.ConfigError(f"{PARAMETERS}.experience", source, problem, "set rollouts, or engine to own")
-    for name in filter(REFUSED.__contains__, settings):
-        raise errors.ConfigError(f"{SETTINGS}.{name}", settings[name], REFUSED[name], "remove it")
-    parts = settings.get(PARTS, 1)
-    if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
-        raise errors.ConfigError(f"{SETTINGS}.{PARTS}", parts, "is not a whole number above 0", "correct it")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,7 +61,15 @@ class TrlTraining(language_training.LanguageTraining):
     apart: Any = None
     """A scorer, or shards, that TRL trains in place of the session's model."""
 
-    def iterate(self, session: saver_and_stopper.Run) -> None:
+    @property
+    def size(self) -> int:
+        return trl_settings.size_of(self.order.parameters)
+
+    @property
+    def reuses(self) -> int:
+        return trl_settings.reuses_of(self.order.parameters)
+
+    def iterate(self, session: training_loop.Run) -> None:
         """Updates for CHUNK_SECONDS, or to the end. Collective."""
         if self.trainer is None:
             self.trainer = self._made()
@@ -156,21 +100,10 @@ class TrlTraining(language_training.LanguageTraining):
             self.trainer = self.apart = None
             learner.network.place(self.device)  # for the proof
 
-    @property
-    def size(self) -> int:
-        """Episodes or pairs of an update, of all ranks."""
-        parameters = self.learner.parameters
-        return int(getattr(parameters, "batch_pairs", 0) or parameters.batch_episodes)
-
-    @property
-    def reuses(self) -> int:
-        """Steps of the optimiser by the same episodes or pairs."""
-        return int(getattr(self.learner.parameters, "epochs", 1))
-
     def _made(self) -> Any:
         """TRL's trainer; its first data are an example, of which it wants the form."""
         trl: Any = import_module("trl")  # it names its trainers when they are asked for
-        learner, model = self.learner, self.learner.network.model
+        learner, model, ranks = self.learner, self.learner.network.model, self.group.place.size
         more: Columns = {"max_length": None}
         form: Columns
         given: Columns = {"data_collator": self._pairs}
@@ -181,7 +114,8 @@ class TrlTraining(language_training.LanguageTraining):
             kind, config = trl.SFTTrainer, trl.SFTConfig
             form, given = {"input_ids": [0], "labels": [0]}, {"data_collator": self._demonstrations}
         elif isinstance(learner, Dpo):
-            self.lessons, kind, config, more = learner._fetched(), trl.DPOTrainer, trl.DPOConfig, self._dpo()
+            self.lessons, kind, config = learner._fetched(), trl.DPOTrainer, trl.DPOConfig
+            more = trl_settings.of_dpo(learner.parameters)
             form = dict.fromkeys(("prompt", "chosen", "rejected"), self.base.tokeniser.decode([0, 1]))
             given["ref_model"] = self._loaded("AutoModelForCausalLM")
         elif isinstance(learner, BradleyTerry):
@@ -190,42 +124,20 @@ class TrlTraining(language_training.LanguageTraining):
             more["pad_token"] = self._padding(self.lessons)
             form = {"chosen_ids": [0], "rejected_ids": [0]}
         else:
-            kind, config, more, form = trl.GRPOTrainer, trl.GRPOConfig, self._grpo(), {"prompt": "0"}
+            kind, config, form = trl.GRPOTrainer, trl.GRPOConfig, {"prompt": "0"}
+            more = trl_settings.of_grpo(self.order, ranks, self.context, self.shards)
             given = {"rollout_func": self._rollout, "reward_funcs": _won}
         given |= {"processing_class": deepcopy(self.base.tokeniser), "optimizers": self._optimisers(model)}
         given["train_dataset"] = _dataset({name: [value] for name, value in form.items()})
         maker, settings = config, {**(self.order.spec.settings or {})}
-        settings.pop(SHARDED, None)
+        settings.pop(trl_settings.SHARDED, None)
         try:
-            arguments = config(**self._arguments() | more | settings)
+            arguments = config(**trl_settings.arguments(self.order, ranks, self.device) | more | settings)
             maker = kind
             return kind(model=model, args=arguments, **given)
         except (ImportError, NotImplementedError, TypeError, ValueError) as error:
             problem = f"are refused by {maker.__name__}: {' '.join(str(error).split())[:300]}"
-            raise errors.ConfigError(SETTINGS, settings, problem, "correct them") from None
-
-    def _arguments(self) -> Columns:
-        parameters, parts = self.learner.parameters, (self.order.spec.settings or {}).get(PARTS, 1)
-        ranks = self.group.place.size
-        share, rest = divmod(self.size, ranks * parts)
-        if rest or not share:
-            fix = f"make it a multiple of {ranks} ranks × {parts} parts"
-            raise errors.ConfigError(PARAMETERS, self.size, "episodes of an update cannot be shared equally", fix)
-        return {
-            "output_dir": tempfile.gettempdir(),
-            "per_device_train_batch_size": share,
-            "max_grad_norm": parameters.max_gradient_norm,
-            "bf16": parameters.precision == "bfloat16",
-            "seed": self.order.spec.seed,
-            "use_cpu": self.device.type == "cpu",
-            "gradient_checkpointing": False,
-            "train_sampling_strategy": "sequential",
-            "remove_unused_columns": False,
-            "save_strategy": "no",
-            "logging_steps": 1,
-            "report_to": [],
-            "disable_tqdm": True,
-        }
+            raise errors.ConfigError(trl_settings.SETTINGS, settings, problem, "correct them") from None
 
     def _optimisers(self, model: Any) -> tuple[Any, Any]:
         """AdamW, and a schedule by the run's steps, which follow from the number of its own."""
@@ -251,38 +163,6 @@ class TrlTraining(language_training.LanguageTraining):
         if reward:
             del batch["completion_mask"]
         return batch
-
-    def _dpo(self) -> Columns:
-        parameters = self.learner.parameters
-        more: Columns = {"beta": parameters.beta, "max_length": None}
-        if parameters.nll_coefficient:
-            more |= {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, parameters.nll_coefficient]}
-        return more
-
-    def _grpo(self) -> Columns:
-        parameters, model = self.learner.parameters, self.order.spec.data.language_model
-        assert model is not None
-        if self.size // self.group.place.size % parameters.group_size:
-            fix = "make batchEpisodes a multiple of ranks × groupSize"
-            raise errors.ConfigError(f"{PARAMETERS}.batchEpisodes", self.size, "divides a group among ranks", fix)
-        more: Columns = {
-            "num_generations": parameters.group_size,
-            "num_iterations": self.reuses,
-            "temperature": model.sampling.temperature,
-            "max_completion_length": self.context,
-            "beta": parameters.kl_coefficient,
-            "shuffle_dataset": False,
-        }
-        if self.shards:  # of the reference that TRL loads
-            more["model_init_kwargs"] = self.shards
-        if (
-            self.order.spec.algorithm == "rloo"
-        ):  # r less the others' mean: the group's size times r less the mean of all
-            others = max(1, parameters.group_size - 1)
-            more |= {"scale_rewards": "none", "reward_weights": [parameters.group_size / others], "loss_type": "grpo"}
-            return more | {"epsilon": 1.0, "epsilon_high": parameters.ratio_cap - 1}
-        scale = "group" if parameters.scale_by_deviation else "none"
-        return more | {"epsilon": parameters.clip_low, "epsilon_high": parameters.clip_high, "scale_rewards": scale}
 
     def _rollout(self, prompts: Sequence[str], trainer: Any) -> Columns:
         """Conversations about these tasks, held with the environment by the sampler of engine own."""
@@ -393,7 +273,7 @@ def _dataset(columns: Columns) -> Any:
     return Dataset.from_dict(columns)
 
 
-def _callback(training: TrlTraining, session: saver_and_stopper.Run) -> Any:
+def _callback(training: TrlTraining, session: training_loop.Run) -> Any:
     from transformers import TrainerCallback
 
     end = time.monotonic() + CHUNK_SECONDS

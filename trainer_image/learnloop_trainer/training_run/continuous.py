@@ -11,9 +11,9 @@ import torch
 from learnloop_api.kinds.training import evaluation, study
 from learnloop_api.wire.training import UpdateOrder
 from learnloop_environments import wrappers
-from learnloop_trainer import distributed, errors, progress_reporter, saver_and_stopper, store, training_order
+from learnloop_trainer import distributed, errors, progress_reporter, store, training_order
 from learnloop_trainer.store.run_store import part, unpack
-from learnloop_trainer.training_run import loop_and_checkpoints, policy_training
+from learnloop_trainer.training_run import checkpoints, policy_training
 
 POLL_SECONDS, LONGEST_POLL_SECONDS, LONGER = 0.5, 5.0, 1.2
 """Of the pauses between two looks for an order: the first, the longest, and the factor between two."""
@@ -83,7 +83,7 @@ def begin(
 ) -> policy_training.PolicyTraining:
     """A training at step 0; an update that goes on has the weights, critics, optimiser and replay of the last one."""
     training = policy_training.begin(order, group, device, data)
-    body = saver_and_stopper.newest(data) if order.update is not None and order.update.goes_on else None
+    body = checkpoints.newest(data) if order.update is not None and order.update.goes_on else None
     if body is not None:
         _go_on(training, order, body)
     return training
@@ -91,7 +91,7 @@ def begin(
 
 def _go_on(training: policy_training.PolicyTraining, order: training_order.Order, body: bytes) -> None:
     arrays, metadata = unpack(body)
-    if metadata.get(loop_and_checkpoints.UPDATE) != str(order.number - 1):
+    if metadata.get(checkpoints.UPDATE) != str(order.number - 1):
         progress_reporter.say("the state after the last update is gone: goes on from the policy that serves")
         return
     shared = {name: array for name, array in part(arrays, "shared").items() if not name.startswith(FROM_LOG)}

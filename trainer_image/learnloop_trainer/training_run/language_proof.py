@@ -17,16 +17,14 @@ from learnloop_trainer.evaluation import estimate, held_out_episodes
 from learnloop_trainer.export.language_model_files import BASE, TEMPLATE, exported, read
 from learnloop_trainer.language import base_model, lora, rows, sampler
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.saver_and_stopper import Run
-from learnloop_trainer.training_run import language_training, policy_proof
-from learnloop_trainer.training_run.artifact_and_proof import Exported, versus
+from learnloop_trainer.training_run import language_training, policy_proof, proof, training_loop
 
 MOST_DIFFERENCE = 1e-3
 """Of a log-probability between the trained network and its file read again: float32 sums in another order."""
 PARITY_EPISODES = 64
 
 
-def prove_language(run: Run, training: language_training.LanguageTraining) -> Exported:
+def prove_language(run: training_loop.Run, training: language_training.LanguageTraining) -> proof.Exported:
     """Export the model, and hold held-out conversations with it and with what serves."""
     order, spec, reporter, store = run.order, run.order.spec, run.reporter, run.store
     network, base = training.learner.network, training.base
@@ -69,7 +67,7 @@ def prove_language(run: Run, training: language_training.LanguageTraining) -> Ex
     other = baseline_policy.loaded(base, before, network.device, dtype, uri)
     others = measured("baseline", other, drawn, held_out.first, held_out.episodes)
     their_calm = measured("baseline's likeliest answers", other, likeliest, held_out.first, held_out.episodes)
-    fields |= versus(baseline_policy.returns(held), baseline_policy.returns(others), spec.seed)
+    fields |= proof.versus(baseline_policy.returns(held), baseline_policy.returns(others), spec.seed)
     after, serving = fields["evaluation"].mean, fields["baseline"].mean
     progress_reporter.say(
         f"trained model: mean {after:.3f} over {held_out.episodes} held-out tasks, baseline {serving:.3f}"
@@ -89,10 +87,10 @@ def prove_language(run: Run, training: language_training.LanguageTraining) -> Ex
     )
     fields |= {"held_out": held_out, "baseline_uri": uri, "baseline_sha256": sha256, "parity": parity}
     exports = _further(network, base, parity, parameters.lora.alpha, config)
-    return Exported(body, fields | {"language": language}, exports)
+    return proof.Exported(body, fields | {"language": language}, exports)
 
 
-def facts(run: Run, training: language_training.LanguageTraining) -> dict[str, str]:
+def facts(run: training_loop.Run, training: language_training.LanguageTraining) -> dict[str, str]:
     return {
         BASE: training.base.sha256,
         TEMPLATE: training.chat.digest,
@@ -101,7 +99,7 @@ def facts(run: Run, training: language_training.LanguageTraining) -> dict[str, s
     }
 
 
-def measured_model(run: Run, training: language_training.LanguageTraining) -> dict[str, Any]:
+def measured_model(run: training_loop.Run, training: language_training.LanguageTraining) -> dict[str, Any]:
     """Fields that the proofs of language models and of reward models have in common."""
     model = run.order.spec.data.language_model
     assert model is not None

@@ -22,9 +22,8 @@ from learnloop_trainer.language import algorithms, base_model, lora, rows, sampl
 from learnloop_trainer.language.chat_experience import Both, Plan, Played, Preferred, Recorded, episodes_of, pairs_of
 from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork, Lessons, Setting
-from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.store.run_store import Arrays, Store, part, under
-from learnloop_trainer.training_run import agent_logs, initial_policy, reward_rules
+from learnloop_trainer.training_run import agent_logs, initial_policy, reward_rules, training_loop
 from learnloop_trainer.training_run.validation import FIRST, JudgedModel, Validation
 
 MOST_PREFERENCES = 100_000
@@ -107,7 +106,7 @@ SHOWN = ("loss", "kl", "entropy", "success", "margin")
 
 @dataclass(slots=True)
 class LanguageTraining:
-    """Training of a language model; see checkpoints.Training."""
+    """Training of a language model; see training_loop.Training."""
 
     title: str
     learner: LanguageLearner
@@ -134,7 +133,7 @@ class LanguageTraining:
         self.curves = {name: float(value) for name, value in part(arrays, "curves").items()}
         return ""
 
-    def iterate(self, run: Run) -> None:
+    def iterate(self, run: training_loop.Run) -> None:
         before = self.learner.step
         update = self.learner.iterate()
         self.recent.extend(update.returns)

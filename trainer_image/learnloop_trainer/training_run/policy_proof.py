@@ -22,10 +22,9 @@ from learnloop_trainer import (
 from learnloop_trainer.evaluation import Policy, collect, difference, estimate, fitted_q, held_out_episodes, play, suite
 from learnloop_trainer.evaluation.off_policy import Estimate, evaluate
 from learnloop_trainer.export import exported_policy, other_formats
-from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.store.run_store import Store
-from learnloop_trainer.training_run import kl_bound, policy_training
-from learnloop_trainer.training_run.artifact_and_proof import Exported, Returns
+from learnloop_trainer.training_run import kl_bound, policy_training, training_loop
+from learnloop_trainer.training_run.proof import Exported, Returns
 
 VALIDATION = 20_000  # number of the first validation episode: above all of evaluation's, below the suite's
 NO_EPISODES = ReturnEstimate(episodes=0, mean=0.0, iqm=0.0, ci_low=0.0, ci_high=0.0)
@@ -213,7 +212,7 @@ def more_formats(
     return verified
 
 
-def prove_policy(run: Run, training: policy_training.PolicyTraining) -> Exported:
+def prove_policy(run: training_loop.Run, training: policy_training.PolicyTraining) -> Exported:
     """Export the policy, and play it and what serves on held-out episodes, or judge it by the log."""
     order, spec, store, learner = run.order, run.order.spec, run.store, training.learner
     run.reporter.phase("exporting", "building the ONNX graph")

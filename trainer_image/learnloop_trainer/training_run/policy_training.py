@@ -1,272 +1,31 @@
-"""Training of a policy of numbers: its environments, its beginning, its rounds, and its part of a checkpoint."""
+"""Training of a policy of numbers: how it begins, learns round by round, and its part of a checkpoint."""
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.kinds.training.algorithms import FROM_LOG
-from learnloop_api.uniform_policy import parse
-from learnloop_api.wire.training import ACTION_SHARE, FIGURES, MOST_ACTIONS
-from learnloop_environments import (
-    Conditions,
-    VectorEnvironment,
-    errors,
-    make,
-    randomness,
-    rewarded_by_policy,
-    spaces,
-    wrappers,
-)
+from learnloop_environments import VectorEnvironment, multipliers, spaces, wrappers
 from learnloop_environments.interfaces.foreign_spaces import refuse_images
-from learnloop_environments.multipliers import Multipliers
-from learnloop_trainer import action_shield, baseline_policy, distributed, progress_reporter, recordings, training_order
+from learnloop_trainer import baseline_policy, distributed, recordings, training_order
 from learnloop_trainer.algorithms import Learner, Occasion, learner, maml, traits_of
-from learnloop_trainer.algorithms.base import Traits, advise, registered
+from learnloop_trainer.algorithms.base import advise
 from learnloop_trainer.evaluation.suite.dimensions import Milestones
 from learnloop_trainer.export.exported_policy import behaviour_of, require_judgeable
-from learnloop_trainer.neural.schedules import step_size
-from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import Arrays, part, under
-from learnloop_trainer.training_run import initial_policy, kl_bound, logged_experience, reward_rules
+from learnloop_trainer.training_run import (
+    initial_policy,
+    kl_bound,
+    logged_experience,
+    reward_rules,
+    training_environment,
+)
 from learnloop_trainer.training_run.curriculum import CurriculumProgress
+from learnloop_trainer.training_run.reported_figures import ActionTally, Episodes, learner_figures, no_episodes
+from learnloop_trainer.training_run.training_loop import Run
 from learnloop_trainer.training_run.validation import JudgedPolicy, Validation
-
-
-@dataclass(slots=True)
-class Episodes:
-    """Undiscounted returns and lengths of this rank's episodes."""
-
-    running: NDArray[np.float64]
-    age: NDArray[np.int64]
-    lengths: deque[int]
-    recent: deque[float]
-    trail: deque[float]
-    """Of one difficulty, in which the operator looks for anomalies; no part of checkpoints."""
-
-    def note(self, reward: NDArray[np.float32], ended: NDArray[np.bool_]) -> None:
-        """Account for rewards [steps, environments]."""
-        for step_reward, step_ended in zip(reward, ended, strict=True):
-            self.running += step_reward
-            self.age += 1
-            if step_ended.any():
-                self.lengths.extend(self.age[step_ended].tolist())
-                self.age[step_ended] = 0
-                ended = self.running[step_ended].tolist()
-                self.recent.extend(ended)
-                self.trail.extend(ended)
-                self.running[step_ended] = 0.0
-
-    def figures(self) -> dict[str, float]:
-        return {"episode_length": float(np.mean(self.lengths))} if self.lengths else {}
-
-
-def no_episodes(count: int) -> Episodes:
-    recent, trail = deque[float](maxlen=progress_reporter.RECENT), deque[float](maxlen=progress_reporter.TRAIL)
-    return Episodes(np.zeros(count), np.zeros(count, np.int64), deque(maxlen=progress_reporter.RECENT), recent, trail)
-
-
-_TOTAL = "total"
-"""Name of the sum of several losses."""
-
-
-class ActionTally:
-    """Shares of the discrete actions that were taken since the last look."""
-
-    def __init__(self) -> None:
-        self._counts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-
-    def note(self, actions: NDArray[np.generic] | None, count: int) -> None:
-        """Actions of any shape, numbered from 0 to `count` - 1; None: they are not discrete."""
-        if actions is None or not np.issubdtype(actions.dtype, np.integer):
-            return
-        counts = np.bincount(np.asarray(actions, dtype=np.int64).ravel(), minlength=count)
-        self._counts = counts if len(counts) != len(self._counts) else self._counts + counts
-
-    def take(self) -> dict[str, float]:
-        """The shares, and count again from 0; nothing of more than 32 actions."""
-        counts, self._counts = self._counts, np.zeros(0, dtype=np.int64)
-        total = counts.sum()
-        if not total or len(counts) > MOST_ACTIONS:
-            return {}
-        return {f"{ACTION_SHARE}{index}": float(count / total) for index, count in enumerate(counts)}
-
-
-def learner_figures(learner: Any, total_steps: int, losses: Mapping[str, float]) -> dict[str, float]:
-    """Figures as `learnloop_api.wire.training` names them; those that the learner does not have are left out.
-
-    Reads tensors, so that a GPU is waited for: once a second is often enough.
-    """
-    parameters: Any = getattr(learner, "parameters", None)
-    figures: dict[str, float] = {}
-    done = min(1.0, learner.step / total_steps)
-    if hasattr(parameters, "learning_rate") and hasattr(parameters, "learning_rate_schedule"):
-        figures["learning_rate"] = step_size(parameters, parameters.learning_rate, done)
-    if hasattr(parameters, "epsilon_start"):
-        fallen = min(1.0, done / max(1e-9, parameters.exploration_fraction))
-        figures["epsilon"] = parameters.epsilon_start + fallen * (parameters.epsilon_end - parameters.epsilon_start)
-    norm = getattr(getattr(learner, "network", None), "gradient_norm", None)
-    if norm is not None:
-        figures["gradient_norm"] = float(norm)
-    if hasattr(getattr(learner, "replay", None), "filled"):
-        figures["replay_transitions"] = float(learner.replay.filled * len(learner.environment.members))
-    shield = wrappers.outermost(learner.environment, action_shield.Shielded)
-    if shield is not None:
-        figures["invalid_actions"] = float(shield.interventions.sum())
-    named = {("loss" if name == _TOTAL else name): value for name, value in losses.items()}
-    figures |= {name: float(value) for name, value in named.items() if name in FIGURES}
-    return {name: value for name, value in figures.items() if np.isfinite(value)}
-
-
-SPACES = "spec.data.spaces"
-
-
-class Unplayed:
-    """A VectorEnvironment for learners of logged experience alone."""
-
-    def __init__(self, address: str, members: range) -> None:
-        """`address`: of the uniform policy; raises ConfigError when it says too little."""
-        fix = "write the spaces, e.g. uniform://discrete/2?observations=4"
-        try:
-            spec = parse(address)
-        except ValueError as error:
-            raise errors.ConfigError(SPACES, address, f"is refused: {error}", fix) from None
-        if spec.observations is None:
-            raise errors.ConfigError(SPACES, address, "has no length of an observation", fix)
-        self.observations, self.members = spec.observations, members
-        self.actions, self._bounds = spec.choices, None
-        if spec.low:
-            first = [(0.0, spec.choices - 1.0)] if spec.choices else []
-            ends = [*first, *zip(spec.low, spec.high, strict=True)]
-            low, high = (np.asarray([end[side] for end in ends], dtype=np.float32) for side in (0, 1))
-            try:
-                self.actions, self._bounds = len(ends), spaces.Bounds(low, high, spec.choices)
-            except ValueError as error:
-                raise errors.ConfigError(SPACES, address, f"is refused: {error}", fix) from None
-
-    @property
-    def bounds(self) -> spaces.Bounds | None:
-        return self._bounds
-
-    def reset(self) -> spaces.Observations:
-        return np.zeros((len(self.members), self.observations), dtype=np.float32)
-
-    def step(self, actions: NDArray[Any]) -> spaces.Step:
-        """Raises ConfigError."""
-        del actions
-        fix = "name the environment as spec.data.environment, or learn by bc, cql or iql-offline"
-        raise errors.ConfigError("spec.data.environment", "", "is missing, and the run takes a step in it", fix)
-
-    def state(self) -> dict[str, NDArray[np.generic]] | None:
-        return {"members": np.asarray(self.members)}
-
-    def restore(self, state: dict[str, NDArray[np.generic]]) -> spaces.Observations:
-        del state
-        return self.reset()
-
-    def close(self) -> None:
-        """See VectorEnvironment.close."""
-
-
-def _require_fitting_actions(order: training_order.Order, environment: VectorEnvironment) -> None:
-    algorithm, name = order.spec.algorithm, order.spec.data.world
-    field, traits = SPACES if order.spec.data.environment is None else spaces.FIELD, traits_of(algorithm)
-    team, single = spaces.agents(environment) > 1, not traits.team
-    if team and single:
-        problem, fix = f"has a team of agents, {algorithm} trains one", "qmix, independent-dqn or maddpg"
-        raise errors.ConfigError(field, name, problem, f"set algorithm to {fix}")
-    if not team and not single:
-        problem = f"has one agent, {algorithm} trains teams"
-        raise errors.ConfigError(
-            field, name, problem, "choose an environment with a team, or set algorithm to ppo, dqn or sac"
-        )
-    kind = spaces.ActionSpace.of(environment).type
-    if kind not in traits.actions:
-        *most, last = sorted(traits.actions)
-        problem = f"has {kind} actions, {algorithm} needs {', '.join(most)}{' or ' * bool(most)}{last} ones"
-        alike = [other.name for other in registered() if kind in other.actions and _for_the_same_use(traits, other)]
-        fix = f"set algorithm to {' or '.join(alike)}" if alike else "choose another environment"
-        raise errors.ConfigError(field, name, problem, fix)
-
-
-def _for_the_same_use(traits: Traits, other: Traits) -> bool:
-    """Learns as many agents from the same source, and asks no more of an environment than its actions."""
-    special = other.meta_learned or other.chooser is not None
-    return (other.team, other.recorded) == (traits.team, traits.recorded) and not special
-
-
-def training_world(
-    order: training_order.Order,
-    members: range,
-    policy: RewardPolicySpec | None = None,
-    penalties: Multipliers | None = None,
-) -> VectorEnvironment:
-    """The run's training environments: under its conditions, counted, rewarded by `policy`, shaped and shielded."""
-    spec, data = order.spec, order.spec.data
-    if data.environment is None:
-        return action_shield.shielded(
-            _unplayed(order, members), spec.safety, action_shield.Trail(order.job), exploring=True
-        )
-    randomise = tuple((item.parameter, item.low, item.high) for item in data.randomise)
-    conditions = Conditions(data.level, randomise, data.credit or "team", data.max_steps_per_episode)
-    environment = make(data.environment, randomness.Split.TRAINING, spec.seed, members, conditions)
-    if spec.curriculum is not None:
-        environment = wrappers.Counted(environment)
-    if policy is not None:
-        if not traits_of(spec.algorithm).recorded:
-            rewarded_by_policy.require_measured(policy)
-        environment = rewarded_by_policy.Rewarded(environment, policy, data.success_return, penalties)
-    if spec.shaping is not None:
-        discount = float(getattr(order.parameters, "discount", 1.0))
-        shaping = spec.shaping
-        environment = wrappers.Shaped(
-            environment, discount, potential=shaping.potential, bonus=shaping.coordination_bonus
-        )
-    return action_shield.shielded(environment, spec.safety, action_shield.Trail(order.job), exploring=True)
-
-
-def penalties_of(order: training_order.Order, policy: RewardPolicySpec | None) -> Multipliers | None:
-    """Multipliers of the policy's constraints, where the order wants them learned; raises ConfigError without any."""
-    rate = getattr(order.parameters, "lagrangian_learning_rate", None)
-    if rate is None:
-        return None
-    if policy is None or not policy.constraints:
-        problem = "learns multipliers of a RewardPolicy's constraints, and there are none"
-        fix = "set spec.data.rewards to policy and give the RewardPolicy constraints, or leave it out"
-        raise errors.ConfigError("spec.hyperparameters.lagrangianLearningRate", rate, problem, fix)
-    return Multipliers(policy.constraints, rate)
-
-
-def _unplayed(order: training_order.Order, members: range) -> VectorEnvironment:
-    """Placeholder of an environment; raises ConfigError where something would play it."""
-    spec, missing = order.spec, "is missing"
-    if not traits_of(spec.algorithm).recorded:
-        able = ", ".join(FROM_LOG)
-        problem = f"{missing}: {spec.algorithm} plays it"
-        raise errors.ConfigError("spec.data.environment", "", problem, f"name it, or set algorithm to one of {able}")
-    evaluation = spec.evaluation
-    settings: dict[str, Resource | None] = {"curriculum": spec.curriculum, "shaping": spec.shaping}
-    settings |= {"evaluation.suite": evaluation.suite, "evaluation.whileTraining": evaluation.while_training}
-    for name, wanted in settings.items():
-        if wanted is not None:
-            problem = f"{missing}: spec.{name} plays it"
-            raise errors.ConfigError("spec.data.environment", "", problem, f"name it, or leave {name} out")
-    return Unplayed(spec.data.spaces or "", members)
-
-
-def levels(environment: VectorEnvironment, order: training_order.Order) -> CurriculumProgress | None:
-    """The curriculum the order asks for, at its beginning."""
-    if order.spec.curriculum is None:
-        return None
-    world = wrappers.innermost(environment)
-    return CurriculumProgress(getattr(world, "LEVELS", ()), getattr(world, "level", 0), order.spec.curriculum)
 
 
 def milestones(order: training_order.Order) -> Milestones | None:
@@ -279,7 +38,7 @@ def milestones(order: training_order.Order) -> Milestones | None:
 
 @dataclass(slots=True)
 class PolicyTraining:
-    """Training of a policy of numbers; see checkpoints.Training."""
+    """Training of a policy of numbers; see training_loop.Training."""
 
     title: str
     learner: Learner
@@ -291,7 +50,7 @@ class PolicyTraining:
     begun_from: str = ""
     read: recordings.ReadExperience = field(default_factory=recordings.ReadExperience)
     validation: Validation | None = None
-    penalties: Multipliers | None = None
+    penalties: multipliers.Multipliers | None = None
     bound: kl_bound.KlBound | None = None
     _tally: ActionTally = field(default_factory=ActionTally)
     _losses: dict[str, float] = field(default_factory=dict)
@@ -380,7 +139,7 @@ class PolicyTraining:
     def _climb(self, curriculum: CurriculumProgress, run: Run) -> None:
         """Collective: the same level on all ranks, from what ended on all of them."""
         counted = wrappers.outermost(self.environment, wrappers.Counted)
-        assert counted is not None  # training_world has put it there
+        assert counted is not None  # training_environment has put it there
         episodes, successes, total = run.group.sum([float(count) for count in counted.take()])
         moved = curriculum.note(int(episodes), int(successes), total)
         if moved:
@@ -398,9 +157,9 @@ def begin(
     spec = order.spec
     members = group.place.share(order.parameters.environments)
     policy = reward_rules.policy_in_force(order, store)
-    penalties = penalties_of(order, policy)
-    environment = training_world(order, members, policy, penalties)
-    _require_fitting_actions(order, environment)
+    penalties = training_environment.penalties_of(order, policy)
+    environment = training_environment.training_world(order, members, policy, penalties)
+    training_environment.require_fitting_actions(order, environment)
     refuse_images(spec.data.world, getattr(wrappers.innermost(environment), "space", None))
     # What cannot be exported, or judged, is not trained.
     require_judgeable(order, behaviour_of(order, environment.bounds), environment.bounds)
@@ -413,7 +172,7 @@ def begin(
     algorithm: Learner = learner(order.parameters, environment, occasion, device)
     advise(environment, algorithm, traits_of(spec.algorithm), spec.seed)
     begun = initial_policy.begin_from(order, algorithm, store) if store is not None else ""
-    curriculum, points = levels(environment, order), milestones(order)
+    curriculum, points = training_environment.levels(environment, order), milestones(order)
     title, episodes = f"{spec.algorithm} on {spec.data.world}", no_episodes(len(members))
     observation = environment.reset()
     validation = None

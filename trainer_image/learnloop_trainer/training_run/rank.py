@@ -13,17 +13,17 @@ from learnloop_api.wire.training import Proof, Validated
 from learnloop_environments import errors, user_environment
 from learnloop_trainer import distributed, progress_reporter, tracking, training_order
 from learnloop_trainer.errors import PeerLost, Terminated
-from learnloop_trainer.saver_and_stopper import FLUSH_SECONDS, Run, Saver, Stopper
 from learnloop_trainer.store import Store, choose, data_plane_store
 from learnloop_trainer.training_run import (
-    artifact_and_proof,
     continuous,
     language_proof,
     language_training,
-    loop_and_checkpoints,
     policy_proof,
     reward_model_proof,
 )
+from learnloop_trainer.training_run.checkpoints import Saver
+from learnloop_trainer.training_run.proof import Exported, proven
+from learnloop_trainer.training_run.training_loop import FLUSH_SECONDS, Run, Session, Stopper, Training
 
 BEGAN = "LEARNLOOP_BEGAN"
 
@@ -159,25 +159,25 @@ def _trained(run: Run, begin_language: Begin) -> Callable[[], Proof]:
     """Train; returns the proof, for rank 0 to make. What learns from recorded steps reads them in its first
     round (agent_logs.py), and its checkpoints hold them."""
     algorithm = run.order.parameters.algorithm
-    prover: Callable[[], artifact_and_proof.Exported]
-    training: loop_and_checkpoints.Training
+    prover: Callable[[], Exported]
+    training: Training
     if algorithm.language:
         run.reporter.alive("loading the base model")
-        training = model = loop_and_checkpoints.Session(run, begin_language).train()
+        training = model = Session(run, begin_language).train()
         prover = partial(
             reward_model_proof.prove_reward_model if algorithm.scores_answers else language_proof.prove_language,
             run,
             model,
         )
     else:
-        training = policy = loop_and_checkpoints.Session(run, continuous.begin).train()
+        training = policy = Session(run, continuous.begin).train()
         policy.environment.close()
         prover = partial(policy_proof.prove_policy, run, policy)
     validated = _validated(run.order, training)
-    return lambda: artifact_and_proof.proven(run, training, validated, prover())
+    return lambda: proven(run, training, validated, prover())
 
 
-def _validated(order: training_order.Order, training: loop_and_checkpoints.Training) -> Validated | None:
+def _validated(order: training_order.Order, training: Training) -> Validated | None:
     """Results of evaluation along training; the learner has the best weights then, where they are exported."""
     if training.validation is None:
         return None

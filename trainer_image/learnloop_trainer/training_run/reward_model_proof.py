@@ -25,8 +25,7 @@ from learnloop_trainer.language import lora, rows
 from learnloop_trainer.language.algorithms.sft_dpo_bradley_terry import BradleyTerry
 from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.saver_and_stopper import Run
-from learnloop_trainer.training_run import artifact_and_proof, language_proof, language_training
+from learnloop_trainer.training_run import language_proof, language_training, proof, training_loop
 
 LARGEST = 2**31 - 2**24
 """Bytes of a protobuf message, with room for what is not weights."""
@@ -121,7 +120,7 @@ PARITY_PAIRS = 64
 Scores = NDArray[np.float64]
 
 
-def prove_reward_model(run: Run, training: language_training.LanguageTraining) -> artifact_and_proof.Exported:
+def prove_reward_model(run: training_loop.Run, training: language_training.LanguageTraining) -> proof.Exported:
     """Export the model, and score held-out pairs with it.
 
     A held-out pair counts 1 where the model prefers what people preferred, 1/2 for equal scores. The baseline: chance.
@@ -155,8 +154,8 @@ def prove_reward_model(run: Run, training: language_training.LanguageTraining) -
         margin=float((chosen - rejected).mean()),
         centre=centre,
     )
-    fields = artifact_and_proof.versus(right, before, spec.seed) | {"parity": parity, "reward_model": reward_model}
-    return artifact_and_proof.Exported(body, fields)
+    fields = proof.versus(right, before, spec.seed) | {"parity": parity, "reward_model": reward_model}
+    return proof.Exported(body, fields)
 
 
 @torch.no_grad()

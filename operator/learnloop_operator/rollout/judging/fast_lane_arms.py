@@ -5,8 +5,7 @@ from typing import Any
 
 from learnloop_api.names import PORT_PROBES
 from learnloop_operator.core import conditions
-from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.arm_pods import ready
+from learnloop_operator.rollout import arm_pods, reasons
 from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, UNUSABLE, Questions, breach, of_episodes
 from learnloop_operator.rollout.model.experiment_state import ExperimentState
 from learnloop_operator.rollout.model.rollout_state import State
@@ -42,7 +41,7 @@ def watched_arms(snapshot: Snapshot, state: State) -> tuple[WatchedArm, ...]:
         return _challengers(snapshot, state.experiment)
     if state.rollout_started_at is None:
         return ()
-    if state.canary and (state.step is not None or ready(snapshot, state.canary.revision)):
+    if state.canary and (state.step is not None or arm_pods.ready(snapshot, state.canary.revision)):
         wanted = of_episodes(snapshot.spec, state.weight)
         return (WatchedArm(state.canary.revision, state.rollout_started_at, state.weight, wanted),)
     if state.previous and not state.canary:

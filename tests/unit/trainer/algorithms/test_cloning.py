@@ -24,8 +24,8 @@ from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.agent_logs import read_file
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.logged_experience import fitting, load
-from learnloop_trainer.training_run.loop_and_checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 from testing.training.interrupted_runs import advance, goes_on_exactly
 

@@ -27,7 +27,7 @@ from learnloop_trainer.recordings import Recording, successors
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.tracking import Tracker
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.loop_and_checkpoints import restore, save
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import begin
 from testing.training.interrupted_runs import advance, goes_on_exactly
 

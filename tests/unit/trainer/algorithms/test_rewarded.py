@@ -22,7 +22,7 @@ from learnloop_environments.rewarded_by_policy import Rewarded
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.loop_and_checkpoints import restore, save
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.reward_rules import step_rewards
 from testing.training.interrupted_runs import advance, goes_on_exactly

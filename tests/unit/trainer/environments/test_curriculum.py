@@ -16,10 +16,11 @@ from learnloop_environments.wrappers import Shaped, innermost
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.curriculum import CurriculumProgress
-from learnloop_trainer.training_run.loop_and_checkpoints import restore, save
-from learnloop_trainer.training_run.policy_training import begin, training_world
+from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.rank import run
+from learnloop_trainer.training_run.training_environment import training_world
 
 CPU = torch.device("cpu")
 DQN = {"environments": 8, "bufferSize": 1000, "batchSize": 32, "learningStarts": 64, "hidden": [16]}

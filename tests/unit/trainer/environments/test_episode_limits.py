@@ -17,7 +17,7 @@ from learnloop_trainer.engines import sb3
 from learnloop_trainer.evaluation import held_out_episodes
 from learnloop_trainer.evaluation.held_out_episodes import Uniform, decide, play
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.policy_training import training_world
+from learnloop_trainer.training_run.training_environment import training_world
 
 LIMITED = Conditions(max_steps=5)
 PLAYED = {

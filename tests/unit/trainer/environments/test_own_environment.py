@@ -11,7 +11,7 @@ from learnloop_environments import code_digest, user_environment
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.loop_and_checkpoints import fingerprint
+from learnloop_trainer.training_run.checkpoints import fingerprint
 from learnloop_trainer.training_run.rank import run
 
 CODE = """

@@ -21,8 +21,9 @@ from learnloop_trainer.neural.networks import dense
 from learnloop_trainer.recordings import Mixture, Recording
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.loop_and_checkpoints import restore, save
-from learnloop_trainer.training_run.policy_training import Unplayed, begin
+from learnloop_trainer.training_run.checkpoints import restore, save
+from learnloop_trainer.training_run.policy_training import begin
+from learnloop_trainer.training_run.training_environment import Unplayed
 from testing.training.recordings import bandit
 
 CPU = torch.device("cpu")

@@ -29,8 +29,8 @@ from learnloop_trainer.language.rows import make as make_batch
 from learnloop_trainer.language.sampler import Rollouts
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place, read_order
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.language_training import begin_language
-from learnloop_trainer.training_run.loop_and_checkpoints import restore, save
 from learnloop_trainer.training_run.rank import run
 from testing.language.recorded_turns import preferences, recorded_turn, turns
 from testing.language.tiny_model import model

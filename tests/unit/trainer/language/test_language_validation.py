@@ -14,8 +14,8 @@ from learnloop_trainer.distributed import Alone
 from learnloop_trainer.export.language_model_files import read
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.language_training import begin_language
-from learnloop_trainer.training_run.loop_and_checkpoints import restore, save
 from learnloop_trainer.training_run.validation import JudgedModel, Validation
 from testing.language.recorded_turns import turns
 

@@ -5,8 +5,8 @@ import time
 import pytest
 import torch
 
-from learnloop_trainer.saver_and_stopper import Saver
 from learnloop_trainer.store.run_store import DirectoryStore
+from learnloop_trainer.training_run.checkpoints import Saver
 
 CPU = torch.device("cpu")
 

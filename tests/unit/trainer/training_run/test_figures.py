@@ -12,7 +12,8 @@ from learnloop_trainer.distributed import Alone
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.tracking import LearningCurve, ProcessFigures, Tracker
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.policy_training import ActionTally, begin, learner_figures
+from learnloop_trainer.training_run.policy_training import begin
+from learnloop_trainer.training_run.reported_figures import ActionTally, learner_figures
 
 Make = Callable[..., Order]
 ALWAYS = {"learning_rate", "gradient_norm", "episode_length"}

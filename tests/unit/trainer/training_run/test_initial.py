@@ -15,7 +15,7 @@ from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.export.exported_policy import graph
 from learnloop_trainer.store.run_store import DirectoryStore, digest
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.loop_and_checkpoints import restore, save
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import begin
 
 Orders = Callable[..., Order]

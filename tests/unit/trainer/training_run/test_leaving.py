@@ -20,11 +20,11 @@ from learnloop_trainer.errors import PeerLost, Terminated
 from learnloop_trainer.export import other_formats
 from learnloop_trainer.export.exported_policy import OnnxPolicy
 from learnloop_trainer.progress_reporter import Reporter
-from learnloop_trainer.saver_and_stopper import Run, Saver, Stopper
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.loop_and_checkpoints import Session
+from learnloop_trainer.training_run.checkpoints import Saver
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from learnloop_trainer.training_run.training_loop import Run, Session, Stopper
 
 Make = Callable[..., Order]
 

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.errors import StoreUnavailable
 from learnloop_trainer.progress_reporter import Reporter
-from learnloop_trainer.saver_and_stopper import Run, Saver, Stopper
 from learnloop_trainer.store.run_store import DirectoryStore, pack, unpack
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.loop_and_checkpoints import Session, restore, save
+from learnloop_trainer.training_run.checkpoints import Saver, restore, save
 from learnloop_trainer.training_run.policy_training import begin
+from learnloop_trainer.training_run.training_loop import Run, Session, Stopper
 from testing.training.interrupted_runs import advance, goes_on_exactly
 
 CPU = torch.device("cpu")

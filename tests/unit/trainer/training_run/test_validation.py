@@ -11,7 +11,7 @@ from learnloop_trainer.evaluation.suite import disturbances
 from learnloop_trainer.store.run_store import DirectoryStore, part, unpack
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run import validation
-from learnloop_trainer.training_run.loop_and_checkpoints import restore, save
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_proof import VALIDATION
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 from learnloop_trainer.training_run.rank import run

@@ -19,7 +19,7 @@ from learnloop_trainer.recordings import Recording
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run import validation
-from learnloop_trainer.training_run.loop_and_checkpoints import restore, save
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 from learnloop_trainer.training_run.rank import run
 from learnloop_trainer.training_run.validation import JudgedPolicy, Validation

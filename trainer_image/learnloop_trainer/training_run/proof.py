@@ -1,4 +1,4 @@
-"""The end of every run: its artifact is stored, then its proof."""
+"""The proof of every run: its artifact is stored, then the proof."""
 
 import os
 import platform
@@ -18,10 +18,9 @@ import learnloop_trainer
 from learnloop_api.wire.training import ExportedFormat, Parity, Proof, Validated
 from learnloop_environments import user_environment
 from learnloop_trainer.evaluation import difference, estimate
-from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import recipe_sha256
-from learnloop_trainer.training_run.loop_and_checkpoints import Training
+from learnloop_trainer.training_run.training_loop import Run, Training
 
 Returns = NDArray[np.float64]
 
