@@ -13,7 +13,7 @@ from uuid import UUID
 from pgvector.sqlalchemy import HALFVEC
 from sqlalchemy import REAL, BigInteger, Boolean, Double, Index, Integer, LargeBinary, SmallInteger, Text, Uuid, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
-from sqlmodel import SQLModel
+from sqlmodel import Column, Computed, Field, SQLModel
 
 from learnloop_dataplane.postgres.experience_tables import column, time_column
 
@@ -119,6 +119,17 @@ class MemoryIndex(SQLModel, table=True):
     next_embedder: str | None = column(Text, null=True)
     next_embedding: list[float] | None = column(HALFVEC(), null=True)
     copied: str | None = column(Text, null=True)
+    # Packing them once and not in each recall saves a third of PostgreSQL's time.
+    packed: bytes = Field(
+        sa_column=Column(
+            LargeBinary,
+            Computed(
+                "int8send(same) || int8send(owner) || timestamptz_send(spoken_at) || int8send(speaker)"
+                " || int2send(kind) || int2send(named) || boolsend(person)",
+                persisted=True,
+            ),
+        )
+    )
 
 
 class MemoryEmbedder(SQLModel, table=True):

@@ -28,11 +28,10 @@ BATCH = 2000  # memories that are listed in one transaction
 AFTER = 500  # memories of a listed agent that may wait to be listed
 FEW = 2000  # memories that are compared and ranked in the event loop; more, in a thread
 MOST_TOGETHER = 20_000  # memories of several agents that are ranked without a choice among them
-_FACTS = np.dtype(
-    [
-        *(("sessions", ">i8"), ("same", ">i8"), ("owners", ">i8"), ("spoken_at", ">f8"), ("speakers", ">i8")),
-        *(("kinds", ">i2"), ("flags", ">i2"), ("named", ">i2"), ("outcomes", ">f4"), ("cosines", ">f4")),
-    ]
+_BIG = ["sessions", "same", "owners", "spoken_at", "speakers"]
+_FACTS = np.dtype(  # as `memory_index.packed` has them, and more
+    [(name, ">i8") for name in _BIG]
+    + [("kinds", ">i2"), ("named", ">i2"), ("persons", "?"), ("wanted", "?"), ("outcomes", ">f4"), ("cosines", ">f4")]
 )
 
 # Naming the namespace inside the statement saves the two round trips of a transaction. The LATERAL part depends on the
@@ -47,10 +46,7 @@ LATERAL (SELECT count(*)::int AS n,
     string_agg(uuid_send(v.memory_id), '') AS ids,
     string_agg(v.terms, '') AS terms,
     string_agg(int4send(length(v.terms)), '') AS lengths,
-    string_agg(int8send(v.thread) || int8send(v.same) || int8send(v.owner)
-        || float8send(extract(epoch FROM v.spoken_at)::float8) || int8send(v.speaker) || int2send(v.kind)
-        || int2send((v.person::int + 2 * (v.memory_type = ANY($3::smallint[]))::int)::int2)
-        || int2send(v.named) || float4send(v.outcome)
+    string_agg(int8send(v.thread) || v.packed || boolsend(v.memory_type = ANY($3::smallint[])) || float4send(v.outcome)
         || CASE $5 WHEN v.embedder THEN float4send((-(v.embedding <#> $6))::real)
             WHEN v.next_embedder THEN float4send((-(v.next_embedding <#> $6))::real)
             ELSE '\\x7fc00000'::bytea END, '') AS facts
@@ -260,7 +256,9 @@ def _columns(row: Any) -> tuple[Memories, NDArray[np.bool_]]:
         ids=np.frombuffer(row["ids"] or b"", np.uint8).reshape(-1, 16),
         words=np.frombuffer(row["terms"] or b"", "<u4").astype(np.uint32),
         distinct=(np.frombuffer(row["lengths"] or b"", ">i4") // 4).astype(np.int64),
-        persons=(facts["flags"] & 1).astype(bool),
-        **{name: facts[name].astype(f"{facts[name].dtype.kind}8") for name in _FACTS.names or () if name != "flags"},
+        persons=facts["persons"],
+        outcomes=facts["outcomes"].astype(np.float64),
+        cosines=facts["cosines"].astype(np.float64),
+        **{name: facts[name].astype(np.int64) for name in (*_BIG, "kinds", "named")},
     )
-    return memories, (facts["flags"] & 2).astype(bool)
+    return memories, facts["wanted"]

@@ -67,7 +67,7 @@ class Memories:
         sessions: int64 [n]; 0 where a memory belongs to no session.
         same: hash of all that is said, which copies share, int64 [n].
         owners: hash of agent, person and speaker, int64 [n].
-        spoken_at: seconds since 1970, float64 [n].
+        spoken_at: a time, int64 [n].
         speakers: hash of the speaker's name, int64 [n].
         kinds: codes of `Kind`, int64 [n]; of what is ranked, after `standing_kinds`.
         persons: whether a person and not an assistant speaks, bool [n].
@@ -82,7 +82,7 @@ class Memories:
     sessions: NDArray[np.int64]
     same: NDArray[np.int64]
     owners: NDArray[np.int64]
-    spoken_at: Floats
+    spoken_at: NDArray[np.int64]
     speakers: NDArray[np.int64]
     kinds: NDArray[np.int64]
     persons: NDArray[np.bool_]

@@ -22,7 +22,7 @@ def memories(turns: list[Turn], outcomes: list[float] | None = None, cosines: li
         sessions=np.array([row.session for row in rows]),
         same=np.array([same_of({"text": text}, speaker) for _, speaker, text in turns]),
         owners=np.array([same_of({}, speaker) for _, speaker, _ in turns]),
-        spoken_at=np.arange(n, dtype=float),
+        spoken_at=np.arange(n),
         speakers=np.array([row.speaker for row in rows]),
         kinds=np.array([int(row.kind) for row in rows]),
         persons=np.array([row.person for row in rows]),
