@@ -142,7 +142,8 @@ class TrainingJobController:
             return await self._study(live, spec, agent, agent_name)
         gang, pods, (run, run_error), agent = await asyncio.gather(
             find_gang(self._services.kube, live, spec.backend, status.get("backend")),
-            self._pods(namespace, name, skip=resting),
+            # The time of pods that are about to go is counted once more.
+            self._pods(namespace, name, skip=finished or (spec.suspend and status.get("phase") == "Suspended")),
             self._run(namespace, name, skip=finished or unborn),
             self._agent(namespace, agent_name, skip=resting),
         )
@@ -169,6 +170,7 @@ class TrainingJobController:
             if (begins or spec.continuous) and agent_name
             else None,
             pod_rules=self._services.settings.pod_rules,
+            prices=self._services.settings.prices,
         )
 
     async def _study(
@@ -202,6 +204,7 @@ class TrainingJobController:
             },
             state=state,
             state_error=problem or None,
+            prices=self._services.settings.prices,
         )
 
     async def _trials(self, live: object_cache.Object) -> list[dict[str, Any]]:
