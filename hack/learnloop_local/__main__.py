@@ -68,6 +68,9 @@ async def _up(folder: Path, files: list[Path], namespace: str) -> None:
 
 
 async def _work(here: machine.Machine, files: list[Path], namespace: str) -> None:
+    rehearsal = machine.Machine(here.folder)  # refuses a file before anything starts
+    for file in files:
+        rehearsal.apply(file, namespace)
     async with here.running(_say):
         for file in files:
             for line in here.apply(file, namespace):
@@ -133,7 +136,8 @@ def main() -> int:
     if arguments[:1] == ["local"] and arguments[1:2] and arguments[1] in plugin.VERBS:
         socket = machine.state_folder() / machine.SOCKET
         if not socket.exists():
-            print("error: nothing runs here: start it by `learnloop local up`", file=sys.stderr)
+            fix = "start it by `learnloop local up`, or name its folder in LEARNLOOP_LOCAL"
+            print(f"error: nothing runs in {socket.parent}: {fix}", file=sys.stderr)
             return 1
         os.environ[cluster.ENV_SOCKET] = str(socket)
         return plugin.main(arguments[1:])
