@@ -338,4 +338,11 @@ def memory() -> Dashboard:
                 {"{{pod}}": "learnloop_embedder_texts_without_vector"},
             )
         )
+        .with_panel(
+            curves(
+                "Refused embedder",
+                "Namespaces that keep the one before.",
+                {"{{pod}}": "learnloop_embedder_refused_namespaces"},
+            )
+        )
     )
