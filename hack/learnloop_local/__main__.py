@@ -18,6 +18,7 @@ import yaml
 from learnloop_local import machine, pods
 from learnloop_local.store import Refused, Store
 from learnloop_operator.cli import cluster, main as plugin
+from learnloop_operator.core import conditions
 from learnloop_operator.kube import kinds
 
 WAIT_SECONDS = 60.0
@@ -95,9 +96,8 @@ async def _follow(store: Store) -> None:
         for kind in (*SHOWN, kinds.POD):
             for body in store.every(kind):
                 status, key = body.get("status") or {}, (kind.kind, body["metadata"]["name"])
-                text = (
-                    _waiting(status) if kind is kinds.POD else f"{status.get('phase', '')}: {status.get('brief', '')}"
-                )
+                sentence = conditions.find(status, "Ready").get("message", "")
+                text = _waiting(status) if kind is kinds.POD else f"{status.get('phase', '')}: {sentence}"
                 if text.strip(": ") and before.get(key) != text:
                     before[key] = text
                     _say(f"{kind.kind} {key[1]}: {text}")

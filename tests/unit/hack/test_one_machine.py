@@ -1,5 +1,6 @@
 """Stand-ins for a cluster on one machine: server-side apply, and the arithmetic of a Prometheus."""
 
+import asyncio
 import os
 import re
 import subprocess
@@ -7,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from learnloop_local import machine
+from learnloop_local import __main__ as program, machine
 from learnloop_local.prometheus import Prometheus
 from learnloop_local.store import Refused, Store
 from learnloop_operator.kube import kinds
@@ -75,6 +77,16 @@ def test_a_killed_process_takes_a_program_along_that_ignores_sigterm() -> None:
         assert parent.stdout.readline() == "runs\n"
         parent.kill()
         parent.communicate(timeout=60)  # until no process holds the output
+
+
+async def test_up_says_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    store, sentence = Store(), "RewardPolicy 'lake' has no published revision yet: apply it, or correct the name"
+    store.create(kinds.LEARNING_AGENT, "default", yaml.safe_load(LAKE))
+    ready = {"type": "Ready", "status": "False", "message": sentence}
+    store.status(kinds.LEARNING_AGENT, *store.every(kinds.LEARNING_AGENT), {"phase": "Pending", "conditions": [ready]})
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(program._follow(store), 0.1)
+    assert capsys.readouterr().out == f"LearningAgent lake: Pending: {sentence}\n"
 
 
 LAKE = """
