@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -180,14 +180,9 @@ def uvicorn_config(
     *,
     connections: int,
     tls: ssl.SSLContext | None,
-    drain_seconds: int | None = None,
+    lifespan: Literal["auto", "off"] = "off",
 ) -> uvicorn.Config:
-    """For `app` at `host`:`port`.
-
-    Args:
-        connections: concurrent ones at most; others are answered 503.
-        drain_seconds: for what is under way when the server ends; None: as long as it takes.
-    """
+    """For `app` at `host`:`port`. More concurrent connections than `connections` are answered 503."""
     return uvicorn.Config(
         app,
         host=host,
@@ -195,7 +190,7 @@ def uvicorn_config(
         loop="uvloop",
         http="httptools",
         ws="none",
-        lifespan="off",
+        lifespan=lifespan,
         access_log=False,
         log_level="warning",
         log_config=None,  # its lines then look like all others
@@ -204,7 +199,7 @@ def uvicorn_config(
         server_header=False,
         date_header=False,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=drain_seconds,
+        timeout_graceful_shutdown=10,
         limit_concurrency=connections,
         h11_max_incomplete_event_size=16_384,
         ssl_context_factory=(lambda *_: tls) if tls else None,

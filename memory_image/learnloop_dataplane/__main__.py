@@ -5,12 +5,9 @@ import asyncio
 import logging
 import ssl
 import sys
-from typing import Any
 
-import uvicorn
 import uvloop
 from fastapi import FastAPI
-from starlette.types import ASGIApp
 
 from learnloop_common import http_server, settings, telemetry
 from learnloop_common.tls import own_context
@@ -56,36 +53,18 @@ def main(arguments: list[str]) -> int:
 async def _serve(app: FastAPI, config: Config, tls: ssl.SSLContext | None) -> int:
     """Serves tenants, and probes and metrics in the same event loop."""
     drain = app.state.data_plane.readiness.drain
-    ours = http_server.DrainingServer(
-        _listening(http_server.closing(app, drain), config, config.port, tls, limit_concurrency=MOST_CONNECTIONS), drain
+    served = http_server.uvicorn_config(
+        http_server.closing(app, drain),
+        config.host,
+        config.port,
+        connections=MOST_CONNECTIONS,
+        tls=tls,
+        lifespan="auto",
     )
-    of_their_own: uvicorn.Config | None = None
-    if config.probes_port is not None:
-        probes = probes_app(app.state.data_plane)
-        of_their_own = _listening(
-            probes, config, config.probes_port, tls, limit_concurrency=http_server.CONNECTIONS, lifespan="off"
-        )
-    status = await http_server.serve_both(ours, of_their_own)
+    ours = http_server.DrainingServer(served, drain)
+    probes = http_server.probes_config(probes_app(app.state.data_plane), config.host, config.probes_port, tls)
+    status = await http_server.serve_both(ours, probes)
     return status if ours.started else STARTUP_FAILED
-
-
-def _listening(app: ASGIApp, config: Config, port: int, tls: ssl.SSLContext | None, **more: Any) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        host=config.host,
-        port=port,
-        http="httptools",
-        access_log=False,
-        proxy_headers=False,  # callers are known by their tokens, not by their addresses
-        headers=http_server.HEADERS,
-        log_level=config.log_level.lower(),
-        log_config=None,  # its lines then look like all others
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=10,
-        server_header=False,
-        ssl_context_factory=(lambda *_: tls) if tls else None,
-        **more,
-    )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -186,7 +186,7 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     gateway = Gateway(settings, arms, episodes, upstream, answering, fallback, sessions, metrics, language)
     sessions.restore()
     app = build_app(gateway)
-    config = uvicorn_config(app, own.host, own.port, connections=CONNECTIONS, tls=tls, drain_seconds=10)
+    config = uvicorn_config(app, own.host, own.port, connections=CONNECTIONS, tls=tls)
     probes = probes_config(app, own.host, own.probes_port, tls)
     endless = background_tasks(own, routing, metrics, episodes, seal) | {"conversations": sessions.sweep()}
     try:

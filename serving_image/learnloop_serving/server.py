@@ -144,7 +144,7 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None = None) -> int:
     episodes = Episodes(settings.model_deployment, settings.revision, settings.routing_mode, routing, metrics, seal)
     arm = Arm(settings, episodes, metrics)
     app = build_app(arm)
-    config = uvicorn_config(app, settings.host, settings.port, connections=CONNECTIONS, tls=tls, drain_seconds=10)
+    config = uvicorn_config(app, settings.host, settings.port, connections=CONNECTIONS, tls=tls)
     probes = probes_config(app, settings.host, settings.probes_port, tls)
     endless = background_tasks(settings, routing, metrics, episodes, seal) | {"shadow copies": episodes.mirror.run()}
     try:

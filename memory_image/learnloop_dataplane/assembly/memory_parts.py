@@ -11,7 +11,7 @@ from learnloop_dataplane.assembly.experience_parts import ExperienceParts, Share
 from learnloop_dataplane.concurrency.limits import FairPlaces, OneEach
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.embedder import Embedder, QuestionVectors, open_embedder
-from learnloop_dataplane.erasure import erased_before_restore, erasure, rows_and_retention
+from learnloop_dataplane.erasure import erased_before_restore, erasure, retention
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.lifecycle import consolidation, distillation, forgetting
 from learnloop_dataplane.memories import episode_summaries, indexing, memory_store, model_kinds
@@ -40,7 +40,6 @@ class MemoryParts:
         self.following = Following(self.vectors, shared.metrics)
         self.candidates = candidates.Candidates(db, self.vectors, config.exact_up_to)
         self.indexing = indexing.Indexing(db, analyzer, embedder, before)
-        shared.metrics.embedder_refused.set_function(lambda: len(self.indexing.refusals))
         limit = MemoryBudget(memories=config.memories_per_agent, bytes=config.memory_bytes_per_agent)
         file = forgetting.BudgetFile(
             Path(config.agent_budgets_file) if config.agent_budgets_file else None, shared.metrics
@@ -136,7 +135,7 @@ class PrivacyParts:
         records = erased_before_restore.LastingRecords(shared.plain_blobs)
         stores = (shared.users, experience.opinions, memory.recall_log, memory.vectors)
         self.erasing = erasure.Erasing(shared.db, shared.bus, *stores, shared.warehouse, shared.sealer, records)
-        self.retention = rows_and_retention.Retention(
+        self.retention = retention.Retention(
             shared.db, shared.config.retention_days, warehouse=shared.warehouse is not None
         )
 

@@ -1,4 +1,4 @@
-"""The background loop: work of the whole process, and work that each namespace has turns of.
+"""The background loop: work of the whole process, work that each namespace has turns of, and first connections.
 
 A pass that fails is logged, counted and tried again, and /readyz names it. A namespace that fails stops no other.
 """
@@ -15,6 +15,8 @@ from learnloop_dataplane.metrics import Metrics
 
 log = logging.getLogger(__name__)
 FIRST_SECONDS = 0.25
+LONGEST_SECONDS = 5.0
+"""Longest wait for the first connection."""
 AWAY_SECONDS = 2.0
 """Longest wait for a store that does not answer: asking costs little, and somebody's work waits for it."""
 FAILED_SECONDS = 30.0
@@ -194,3 +196,35 @@ async def cancel(tasks: Iterable[asyncio.Task[object] | None]) -> None:
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=0.25)
+
+
+class Connecting:
+    """Connects in the background, again until that succeeds; until then /readyz shows `problem`."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self.starting: asyncio.Task[None] | None = None
+        self.ready = asyncio.Event()
+        self.problem = "the first connection is being made"
+
+    def start(self) -> None:
+        self.starting = asyncio.create_task(self._until_connected(), name=self._what)
+
+    async def connect(self) -> None:
+        raise NotImplementedError
+
+    async def _until_connected(self) -> None:
+        delay = FIRST_SECONDS
+        while not self.ready.is_set():
+            try:
+                await self.connect()
+                self.ready.set()
+            except Exception as error:  # whatever it is, the next attempt may succeed
+                self.problem = short(error)
+                log.warning("%s is not usable yet, next attempt in %.1f s: %s", self._what, delay, self.problem)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, LONGEST_SECONDS)
+
+
+def short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]

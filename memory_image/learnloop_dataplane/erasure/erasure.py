@@ -18,7 +18,7 @@ from learnloop_api import names
 from learnloop_dataplane import errors, privacy
 from learnloop_dataplane.audit.chain import Sealer, actor, note
 from learnloop_dataplane.erasure.erased_before_restore import LastingRecords
-from learnloop_dataplane.erasure.rows_and_retention import Erased, Scope, erase, of_person
+from learnloop_dataplane.erasure.erased_rows import Erased, Scope, erase, of_person
 from learnloop_dataplane.nats.connection import REWARDS, Bus
 from learnloop_dataplane.postgres.database import Database, uuid7
 from learnloop_dataplane.recall.recall import RecallLog

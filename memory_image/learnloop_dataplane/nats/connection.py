@@ -16,7 +16,7 @@ from nats.js.errors import APIError, BadRequestError, NotFoundError
 
 from learnloop_api import names
 from learnloop_common.tls import client_context
-from learnloop_dataplane.concurrency.background_loop import cancel
+from learnloop_dataplane.concurrency.background_loop import Connecting, cancel, short
 from learnloop_dataplane.config import Config, newest_login
 from learnloop_dataplane.errors import ApiError, NoRoom, Unavailable
 from learnloop_dataplane.metrics import Metrics
@@ -71,7 +71,7 @@ class Tenants(Protocol):
     async def close(self) -> None: ...
 
 
-class Bus:
+class Bus(Connecting):
     """JetStream with the streams in place.
 
     Args:
@@ -79,22 +79,16 @@ class Bus:
     """
 
     def __init__(self, config: Config, tenants: Tenants | None = None) -> None:
+        super().__init__("NATS")
         self._config = config
         self._tenants = tenants
         self._client: Client | None = None
         self._js: JetStreamContext | None = None
-        self._starting: asyncio.Task[None] | None = None
         self._loose: set[asyncio.Task[None]] = set()
-        self.ready = asyncio.Event()
-        self.problem = "the first connection is being made"
-
-    def start(self) -> None:
-        """Begins connecting in the background."""
-        self._starting = asyncio.create_task(self._connect_forever(), name="nats")
 
     async def close(self) -> None:
         """Stops; unacknowledged messages will be delivered again."""
-        await cancel([self._starting, *self._loose])
+        await cancel([self.starting, *self._loose])
         if self._tenants:
             await self._tenants.close()
         if self._client and not self._client.is_closed:
@@ -144,7 +138,7 @@ class Bus:
             if isinstance(error, APIError) and error.description == FULL:
                 message = "the stream is full of unread messages; nothing was stored, send the request again"
                 raise NoRoom(message) from error
-            log.warning("NATS: publish to %s failed: %s", subject, _short(error))
+            log.warning("NATS: publish to %s failed: %s", subject, short(error))
             raise Unavailable("NATS") from error
 
     async def publish_all(self, events: Sequence[tuple[str, bytes, str]]) -> None:
@@ -164,7 +158,7 @@ class Bus:
             async with asyncio.timeout(PUBLISH_TIMEOUT):
                 await asyncio.gather(*waiting)
         except (NatsError, TimeoutError, OSError) as error:
-            log.warning("NATS: %d events were not all acknowledged: %s", len(events), _short(error))
+            log.warning("NATS: %d events were not all acknowledged: %s", len(events), short(error))
             raise Unavailable("NATS") from error
         finally:
             for one in waiting:  # a future without a waiter must not stay among nats-py's unanswered ones
@@ -217,27 +211,13 @@ class Bus:
         with suppress(Unavailable, NatsError, TimeoutError, OSError):
             await self.js.publish(subject, payload, timeout=PUBLISH_TIMEOUT)
 
-    async def _connect_forever(self) -> None:
-        delay = 0.2
-        while True:
-            try:
-                if self._client is None:
-                    self._client = await asyncio.wait_for(connected(self._config, self._config.nats_user), 5)
-                    self._js = self._client.jetstream(timeout=PUBLISH_TIMEOUT)
-                await self.ensure()
-                if self._tenants:
-                    await asyncio.wait_for(self._tenants.serve(self._client), 10)
-                self.ready.set()
-                return
-            except Exception as error:  # whatever it is, the next attempt may succeed and /readyz tells until then
-                self.problem = _short(error)
-                log.warning("NATS is not usable yet, next attempt in %.1f s: %s", delay, self.problem)
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, 5.0)
-
-
-def _short(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+    async def connect(self) -> None:
+        if self._client is None:
+            self._client = await asyncio.wait_for(connected(self._config, self._config.nats_user), 5)
+            self._js = self._client.jetstream(timeout=PUBLISH_TIMEOUT)
+        await self.ensure()
+        if self._tenants:
+            await asyncio.wait_for(self._tenants.serve(self._client), 10)
 
 
 TRAJECTORIES = "RL_TRAJECTORIES"

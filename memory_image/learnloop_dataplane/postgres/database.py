@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlmodel import SQLModel
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from learnloop_dataplane.concurrency.background_loop import cancel
+from learnloop_dataplane.concurrency.background_loop import Connecting, cancel, short
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.postgres.row_level_security import SERVICE_ROLE, SETTING
 
@@ -132,7 +132,7 @@ class Session(AsyncSession):
                 return stored
 
 
-class Database:
+class Database(Connecting):
     """PostgreSQL, migrated and pooled. `start` returns immediately and keeps trying until the database answers."""
 
     def __init__(
@@ -143,11 +143,11 @@ class Database:
         first: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`first` is done before the first connection, again until it can be."""
+        super().__init__("PostgreSQL")
         self._dsn = dsn
         self._first = first
         self._size = pool_size
         self._pool: asyncpg.Pool | None = None
-        self._starting: asyncio.Task[None] | None = None
         self._registered: set[str] = set()
         self._engine = create_async_engine(
             "postgresql+lent://",
@@ -157,15 +157,9 @@ class Database:
             json_serializer=lambda value: to_json(value, inf_nan_mode="null").decode(),
             json_deserializer=from_json,
         )
-        self.problem: str = "the first connection is being made"
-        self.ready = asyncio.Event()
-
-    def start(self) -> None:
-        """Begins connecting in the background."""
-        self._starting = asyncio.create_task(self._connect_forever(), name="database")
 
     async def close(self) -> None:
-        await cancel([self._starting])
+        await cancel([self.starting])
         if self._pool:
             try:
                 await asyncio.wait_for(self._pool.close(), 5)
@@ -247,7 +241,7 @@ class Database:
         """A server that takes no writes has become a standby: its connections work, and so would never be replaced."""
         if isinstance(error, asyncpg.ReadOnlySQLTransactionError) and self._pool:
             await self._pool.expire_connections()
-        log.warning("PostgreSQL: %s", _short(error))
+        log.warning("PostgreSQL: %s", short(error))
         return Unavailable("PostgreSQL")
 
     async def namespaces(self) -> list[str]:
@@ -264,36 +258,26 @@ class Database:
         except TimeoutError as error:
             raise Unavailable("PostgreSQL") from error
 
-    async def _connect_forever(self) -> None:
-        delay = 0.2
-        while True:
-            try:
-                if self._first:
-                    await self._first()
-                await _upgrade(self._dsn)
-                self._pool = await asyncpg.create_pool(
-                    self._dsn,
-                    min_size=2,
-                    max_size=self._size,
-                    timeout=5,
-                    command_timeout=COMMAND_SECONDS,
-                    init=_prepare,
-                    # Every setting is made with SET LOCAL, so a returned connection has nothing to reset.
-                    reset=_keep,
-                    # Planning a hot statement takes as long as running it twice, and every plan here goes by keys.
-                    server_settings={
-                        "application_name": "learnloop-memory",
-                        "jit": "off",
-                        "plan_cache_mode": "force_generic_plan",
-                    },
-                )
-                self.ready.set()
-                return
-            except Exception as error:  # whatever it is, the next attempt may succeed and /readyz tells until then
-                self.problem = _short(error)
-                log.warning("database is not usable yet, next attempt in %.1f s: %s", delay, self.problem)
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, 10.0)
+    async def connect(self) -> None:
+        if self._first:
+            await self._first()
+        await _upgrade(self._dsn)
+        self._pool = await asyncpg.create_pool(
+            self._dsn,
+            min_size=2,
+            max_size=self._size,
+            timeout=5,
+            command_timeout=COMMAND_SECONDS,
+            init=_prepare,
+            # Every setting is made with SET LOCAL, so a returned connection has nothing to reset.
+            reset=_keep,
+            # Planning a hot statement takes as long as running it twice, and every plan here goes by keys.
+            server_settings={
+                "application_name": "learnloop-memory",
+                "jit": "off",
+                "plan_cache_mode": "force_generic_plan",
+            },
+        )
 
 
 async def _upgrade(dsn: str) -> None:
@@ -332,10 +316,6 @@ async def _prepare(connection: asyncpg.Connection) -> None:
 
 async def _keep(connection: asyncpg.Connection) -> None:
     return None
-
-
-def _short(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
 LOOK_SECONDS = 1.0

@@ -62,7 +62,7 @@ async def test_old_experience_is_forgotten_and_young_is_not(api: Api, dsn: str) 
 
 
 async def test_what_is_trimmed_is_on_record(api: Api, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop_dataplane.erasure.rows_and_retention.MAX_EPISODE_MEMORIES", 2)
+    monkeypatch.setattr("learnloop_dataplane.erasure.retention.MAX_EPISODE_MEMORIES", 2)
     await api.call("PUT", "/api/v1/agents/writer", json={}, namespace="trimmed")
     async with superuser(dsn) as connection:
         rows = await connection.fetch(

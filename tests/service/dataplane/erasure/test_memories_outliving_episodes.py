@@ -2,7 +2,7 @@
 
 import orjson
 
-from learnloop_dataplane.erasure.rows_and_retention import Retention
+from learnloop_dataplane.erasure.retention import Retention
 
 from ..conftest import Api, eventually, superuser, trajectory
 

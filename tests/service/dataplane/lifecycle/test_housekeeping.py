@@ -1,6 +1,6 @@
 """Housekeeping costs nothing true: only junk goes, and it does not come back."""
 
-from learnloop_dataplane.erasure.rows_and_retention import Retention
+from learnloop_dataplane.erasure.retention import Retention
 
 from ..conftest import Api, superuser
 from ..recall.test_recall import ask, store

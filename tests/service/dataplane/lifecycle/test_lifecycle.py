@@ -4,7 +4,7 @@ import asyncio
 import json
 from uuid import UUID, uuid4
 
-from learnloop_dataplane.erasure.rows_and_retention import Retention
+from learnloop_dataplane.erasure.retention import Retention
 from learnloop_dataplane.lifecycle import export
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode, lower_bound
 from learnloop_dataplane.lifecycle.quarantine import retire
