@@ -22,7 +22,7 @@ from learnloop_api.wire.routing import routing_config_map
 from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, kind_of
 from learnloop_operator.reconcile.work_queue import utc_now
-from learnloop_operator.rollout.children.routing_table import read as read_table
+from learnloop_operator.rollout.children.routing import read as read_table
 from learnloop_operator.rollout.children.serving_arms import arms
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve

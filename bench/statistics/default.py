@@ -13,7 +13,8 @@ from itertools import product
 from statistics import median, quantiles
 
 from learnloop_api.kinds.rollouts.analysis import Analysis
-from learnloop_operator.rollout.checks.against_stable_and_error_budget import Comparison, alpha_of_bound, compared
+from learnloop_operator.rollout.checks.against_stable import Comparison, compared
+from learnloop_operator.rollout.checks.error_budget import alpha_of_bound
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Verdict
 

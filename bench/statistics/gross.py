@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from bench.statistics.evidence import Floats
-from learnloop_operator.rollout.checks.against_stable_and_error_budget import FAST_LANE
+from learnloop_operator.rollout.checks.error_budget import FAST_LANE
 from learnloop_operator.statistics.alarm import BETS, Alarm, updated
 from learnloop_operator.statistics.e_values import Counts
 

@@ -22,9 +22,9 @@ from learnloop_api import names
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_operator.core.times import stamp
-from learnloop_operator.rollout.children.routing_table import table_for
+from learnloop_operator.rollout.children.routing import table_for
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
-from learnloop_operator.rollout.judging.analysis_and_windows import Judgement
+from learnloop_operator.rollout.judging.judgement import Judgement
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State
 from learnloop_operator.rollout.model.snapshot import Defaults, Desired, LiveArm, Model, Snapshot
 from learnloop_operator.rollout.reasons import DATA_AVAILABLE

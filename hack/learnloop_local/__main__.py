@@ -18,7 +18,6 @@ import yaml
 from learnloop_local import machine, pods
 from learnloop_local.store import Refused, Store
 from learnloop_operator.cli import cluster, main as plugin
-from learnloop_operator.core import conditions
 from learnloop_operator.kube import kinds
 
 WAIT_SECONDS = 60.0
@@ -69,9 +68,6 @@ async def _up(folder: Path, files: list[Path], namespace: str) -> None:
 
 
 async def _work(here: machine.Machine, files: list[Path], namespace: str) -> None:
-    rehearsal = machine.Machine(here.folder)  # refuses a file before anything starts
-    for file in files:
-        rehearsal.apply(file, namespace)
     async with here.running(_say):
         for file in files:
             for line in here.apply(file, namespace):
@@ -96,8 +92,9 @@ async def _follow(store: Store) -> None:
         for kind in (*SHOWN, kinds.POD):
             for body in store.every(kind):
                 status, key = body.get("status") or {}, (kind.kind, body["metadata"]["name"])
-                sentence = conditions.find(status, "Ready").get("message", "")
-                text = _waiting(status) if kind is kinds.POD else f"{status.get('phase', '')}: {sentence}"
+                text = (
+                    _waiting(status) if kind is kinds.POD else f"{status.get('phase', '')}: {status.get('brief', '')}"
+                )
                 if text.strip(": ") and before.get(key) != text:
                     before[key] = text
                     _say(f"{kind.kind} {key[1]}: {text}")
@@ -136,8 +133,7 @@ def main() -> int:
     if arguments[:1] == ["local"] and arguments[1:2] and arguments[1] in plugin.VERBS:
         socket = machine.state_folder() / machine.SOCKET
         if not socket.exists():
-            fix = "start it by `learnloop local up`, or name its folder in LEARNLOOP_LOCAL"
-            print(f"error: nothing runs in {socket.parent}: {fix}", file=sys.stderr)
+            print("error: nothing runs here: start it by `learnloop local up`", file=sys.stderr)
             return 1
         os.environ[cluster.ENV_SOCKET] = str(socket)
         return plugin.main(arguments[1:])

@@ -42,12 +42,6 @@ COUNTERS: Mapping[str, tuple[str, str, str]] = {
         "Models rolled back; reason: as in status.blockedRevisions, e.g. CheckFailed, GrossBreach, Aborted.",
         "reason",
     ),
-    "reserved": (
-        "learnloop_training_reserved_seconds_total",
-        "CPU and GPU time that pods of training reserved by their requests; resource: cpu, gpu.",
-        "resource",
-    ),
-    "spent": ("learnloop_training_cost_total", "Money for that time by the installation's prices.", "currency"),
     "anomaly": (
         "learnloop_anomalies_total",
         "Times that the condition Anomalous became True, by reason.",
@@ -105,7 +99,7 @@ class LoopMetrics:
     def count(self, happenings: Sequence[Happening]) -> None:
         for item in happenings:
             labels = (*self._agent((item.namespace, item.agent)), item.result[:63])
-            self._counters[item.what].labels(*labels).inc(item.amount)
+            self._counters[item.what].labels(*labels).inc()
             if item.what == "training" and item.seconds is not None:
                 self._seconds.labels(*labels).observe(item.seconds)
 
@@ -178,7 +172,7 @@ class OperatorMetrics:
             "Looks at the pods of one arm; result: ok, some (not of all of them), PodsUnreachable, CountersUnusable",
             "result",
         )
-        self.lane_arms = self._gauge("fast_lane_arms", "Arms whose pods are read")
+        self.lane_arms = self._gauge("watched_arms", "Arms whose pods are read")
         self.lane_seconds = self._histogram(
             "fast_lane_breach_to_rollback_seconds",
             "From the look that showed a gross breach until the rollback was written and read again",

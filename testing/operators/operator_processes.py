@@ -28,8 +28,7 @@ from learnloop_api import names
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import CONFIG_MAP, HTTP_ROUTE, LEASE, MODEL_DEPLOYMENT
-from learnloop_operator.rollout.children.http_route_and_tensorzero import read_route
-from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.children.routing import read, read_route
 from testing.operators.api_access import from_kubeconfig, patch
 from testing.operators.crash_rig import NAME, full_spec, model, revision, start_pods, state_of
 from testing.operators.gateway_api import accept_routes, install
@@ -44,7 +43,7 @@ LIMIT = 1_200.0
 """Seconds in which things happen, and never the one that is waited for."""
 TICK = 0.2
 STEPS = [{"weight": weight, "minEpisodes": 6} for weight in (10, 25, 50, 100)]
-EXACT_COUNTS = {"rollout.judging.analysis_and_windows.SHORTEST": 2.0, "prometheus.queries.SHORTEST_DUE": 2}
+EXACT_COUNTS = {"rollout.judging.watched_arms.SHORTEST": 2.0, "prometheus.queries.SHORTEST_DUE": 2}
 """Shortest windows of evidence: the Prometheus that is played here counts exactly and needs no two scrapes."""
 QUICK = {
     "rollout": {"steps": STEPS, "keepForSeconds": 2},

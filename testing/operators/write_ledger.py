@@ -10,8 +10,7 @@ from kubernetes_asyncio.client import Configuration
 
 from learnloop_operator.kube import errors
 from learnloop_operator.kube.http_transport import KubeHttp
-from learnloop_operator.rollout.children.http_route_and_tensorzero import read_route
-from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.children.routing import read, read_route
 from learnloop_operator.rollout.model.snapshot import LiveRouting
 from testing.simulation.routed_users import Users, shares, stable_of
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 from learnloop_operator.core.times import seconds_since
+from learnloop_operator.rollout.checks.hard_bound import Reading
 from learnloop_operator.rollout.decide import current
 from learnloop_operator.rollout.fast_lane import UNREACHABLE, PodEvidence, at_weight, looked
-from learnloop_operator.rollout.judging.analysis_and_windows import is_steady
-from learnloop_operator.rollout.judging.fast_lane_arms import WatchedArm, watched_arms
-from learnloop_operator.rollout.metrics.hard_bound import Reading
+from learnloop_operator.rollout.judging.judgement import is_steady
+from learnloop_operator.rollout.judging.watched_arms import WatchedArm, watched_arms
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from testing.simulation.experiment_cluster import ExperimentCluster

@@ -8,8 +8,8 @@ from typing import Any
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.times import stamp
+from learnloop_operator.rollout.checks.hard_bound import Reading
 from learnloop_operator.rollout.fast_lane import UNREACHABLE, PodEvidence, breach, looked, of_episodes
-from learnloop_operator.rollout.metrics.hard_bound import Reading
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = START + timedelta(seconds=4)

@@ -10,12 +10,11 @@ from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import Arm, Override
 from learnloop_operator.core.plan import Notice, Plan
-from learnloop_operator.rollout.children.http_route_and_tensorzero import read_route
-from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.children.routing import read, read_route
 from learnloop_operator.rollout.children.serving_arms import arms
 from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Openings
-from learnloop_operator.rollout.judging.analysis_and_windows import windows
+from learnloop_operator.rollout.judging.watched_arms import windows
 from learnloop_operator.rollout.model.snapshot import Defaults, LiveRouting, Snapshot, resolve
 from testing.simulation.ended_episodes import Episodes
 from testing.simulation.opened_episodes import Opened

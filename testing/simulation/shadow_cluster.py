@@ -7,7 +7,7 @@ from typing import Any
 
 from learnloop_operator.rollout.decide import current
 from learnloop_operator.rollout.evidence import Evidence, ShadowEvidence, Window
-from learnloop_operator.rollout.judging.analysis_and_windows import shadow_window
+from learnloop_operator.rollout.judging.watched_arms import shadow_window
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from testing.simulation.rollout_cluster import STEPS, Cluster
 

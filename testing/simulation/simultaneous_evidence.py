@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
-from learnloop_operator.rollout.checks.against_stable_and_error_budget import Comparison, compared
+from learnloop_operator.rollout.checks.against_stable import Comparison, compared
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
 
 LOOKS = 8

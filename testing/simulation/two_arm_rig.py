@@ -10,11 +10,11 @@ from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.children.routing import read
 from learnloop_operator.rollout.children.serving_arms import arms
 from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
-from learnloop_operator.rollout.judging.analysis_and_windows import windows
+from learnloop_operator.rollout.judging.watched_arms import windows
 from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
 from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.opened_episodes import ended_at_once

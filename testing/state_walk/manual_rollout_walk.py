@@ -10,8 +10,8 @@ from typing import Any
 from unittest.mock import patch
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
-from learnloop_operator.rollout.judging.analysis_and_windows import Judgement
-from learnloop_operator.rollout.model.orders_and_overrides import OrderAnnotation
+from learnloop_operator.rollout.judging.judgement import Judgement
+from learnloop_operator.rollout.model.orders import OrderAnnotation
 from learnloop_operator.rollout.steps import canary_steps, waits
 from testing.state_walk.breadth_first import Graph, WalkResult, walk
 from testing.state_walk.manual_rollout_graph import (

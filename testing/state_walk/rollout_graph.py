@@ -12,7 +12,7 @@ from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import ROUTING_KEY
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.children.routing import read
 from learnloop_operator.rollout.children.serving_arms import arms
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence

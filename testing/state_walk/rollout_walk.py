@@ -17,7 +17,7 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeplo
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout.checks import thresholds
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.judging.analysis_and_windows import Judgement
+from learnloop_operator.rollout.judging.judgement import Judgement
 from learnloop_operator.rollout.steps import canary_steps
 from testing.state_walk.breadth_first import Graph, WalkResult, walk
 from testing.state_walk.rollout_graph import (

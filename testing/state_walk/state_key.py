@@ -10,8 +10,8 @@ import math
 from datetime import datetime
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
-from learnloop_operator.rollout.arm_pods import DRAIN_SECONDS
-from learnloop_operator.rollout.judging.analysis_and_windows import SHORTEST
+from learnloop_operator.rollout.decide import DRAIN_SECONDS
+from learnloop_operator.rollout.judging.watched_arms import SHORTEST
 from testing.state_walk.rollout_graph import (
     ALPHA,
     DEADLINE,

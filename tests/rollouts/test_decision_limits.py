@@ -2,7 +2,7 @@
 
 import pytest
 
-from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.children.routing import read
 from testing.simulation.rollout_cluster import BETTER, Cluster
 
 from .test_orders import until

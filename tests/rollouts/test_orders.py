@@ -3,8 +3,8 @@
 import pytest
 
 from learnloop_api.names import VERBS, verb_annotation
-from learnloop_operator.rollout.children.routing_table import read as table_of
-from learnloop_operator.rollout.model.orders_and_overrides import NEWEST, read
+from learnloop_operator.rollout.children.routing import read as table_of
+from learnloop_operator.rollout.model.orders import NEWEST, read
 from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, Cluster, uri
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from learnloop_api.names import ANNOTATION_OVERRIDE
 from learnloop_api.wire.routing import Override, RoutingTable
-from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.children.routing import read
 from testing.simulation.rollout_cluster import BETTER, Cluster, uri
 
 from .test_orders import last, until

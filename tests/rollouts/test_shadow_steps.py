@@ -10,7 +10,7 @@ from learnloop_api.kinds.rollouts.gates import ShadowCheck
 from learnloop_operator.prometheus.client import Sample
 from learnloop_operator.prometheus.gather_evidence import shadow_evidence, shadow_query
 from learnloop_operator.prometheus.queries import Arms
-from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.children.routing import read
 from learnloop_operator.rollout.evidence import ShadowEvidence, Verdict
 from learnloop_operator.rollout.judging.shadow_step import checks
 from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, uri

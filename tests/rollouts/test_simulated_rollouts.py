@@ -3,7 +3,7 @@
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.children.routing import read
 from learnloop_operator.rollout.decide import decide
 from testing.simulation.rollout_cluster import BAD, BETTER, GOOD, LEAST, MODES, STEPS, Cluster, uri
 
@@ -127,8 +127,7 @@ def test_a_promoted_model_that_turns_bad_is_swapped_back_by_one_routing_write() 
 
 
 @pytest.mark.parametrize(
-    ("observed", "sentence"),
-    [(True, " held for 30 s"), (False, " saw no breach, but too little to say that it held: no evidence:")],
+    ("observed", "sentence"), [(True, " held, for 30 s"), (False, " was not seen to break a check, no evidence:")]
 )
 def test_only_a_guard_that_saw_nothing_is_an_event_and_it_does_not_say_that_the_model_held(observed, sentence):
     cluster = Cluster(keep=30)

@@ -20,9 +20,8 @@ from learnloop_api.kinds.base import (
     explained,
 )
 from learnloop_api.kinds.task import Task
-from learnloop_api.kinds.training import study
+from learnloop_api.kinds.training import recipe, study
 from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG, REWARD_MODELS
-from learnloop_api.kinds.training.continuous import CONTINUOUS_FIX, NOT_CONTINUOUS, Continuous
 from learnloop_api.kinds.training.evaluation import LoggedData
 
 
@@ -99,7 +98,7 @@ class Training(Resource):
         description="Each run begins from the weights of the policy that serves when it begins; where that does not "
         "fit, from random ones, and the run's proof says why. The template's own initialPolicy wins.",
     )
-    continuous: Continuous | None = Field(
+    continuous: recipe.Continuous | None = Field(
         default=None,
         description="Keeps the rank of a run: further triggers are updates of it, in seconds. Left out, each is a run.",
     )
@@ -162,9 +161,9 @@ class LearningAgentSpec(Resource):
         ),
         Rule(
             "!has(self.training) || !has(self.training.continuous) || !("
-            + NOT_CONTINUOUS.replace("self.", "self.training.template.")
+            + recipe.NOT_CONTINUOUS.replace("self.", "self.training.template.")
             + ") && (has(self.task.environment) || has(self.task.external.trainingEnvironment))",
-            f"{CONTINUOUS_FIX}; an environment proves each update",
+            f"{recipe.CONTINUOUS_FIX}; an environment proves each update",
             ".training.continuous",
         ),
     )

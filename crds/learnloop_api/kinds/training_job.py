@@ -8,7 +8,6 @@ from learnloop_api.kinds.base import HttpUrl, KubeName, LocalRef, ObjectName, Po
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG
-from learnloop_api.kinds.training.continuous import CONTINUOUS_FIX, NOT_CONTINUOUS, ContinuousRun
 from learnloop_api.kinds.training.environment_conditions import (
     MAX_STEPS,
     Curriculum,
@@ -19,7 +18,7 @@ from learnloop_api.kinds.training.environment_conditions import (
     Shaping,
 )
 from learnloop_api.kinds.training.evaluation import Evaluation, LoggedData, TrainingGates
-from learnloop_api.kinds.training.recipe import BY_SB3, FOREIGN, Recipe
+from learnloop_api.kinds.training.recipe import BY_SB3, CONTINUOUS_FIX, FOREIGN, NOT_CONTINUOUS, ContinuousRun, Recipe
 from learnloop_api.kinds.training.study import InitialPolicy, Study
 from learnloop_api.uniform_policy import COARSE
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from learnloop_api.kinds import base, learning_agent
 from learnloop_operator.agents import agent_snapshot, continuous, problems, triggers
-from learnloop_operator.core import anomalies, conditions
+from learnloop_operator.core import anomalies, artifacts, conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def _model(facts: StatusFacts) -> str:
     served, source = facts.snapshot.deployment, facts.model.source
     if served and served.stable and not served.canary and served.stable.uri == facts.model.uri:
         return f"{source} serves"
-    if served and any(item.uri == facts.model.uri for item in served.blocked_revisions or ()):
+    if served and artifacts.rolled_back(served.blocked_revisions, facts.model.uri, facts.model.sha256):
         return f"{source} was rolled back"
     return f"{source} is the model"
 

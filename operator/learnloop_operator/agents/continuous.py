@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot, TrainingRun
-from learnloop_operator.core import anomalies
+from learnloop_operator.core import anomalies, artifacts
 from learnloop_operator.training.updates import STRAYED
 
 NOTE_THAWED = f"{names.GROUP}/thawed"
@@ -24,7 +24,7 @@ def frozen(snapshot: AgentSnapshot) -> tuple[str, str] | None:
     if run is None or training is None or training.continuous is None:
         return None
     # The end of the run, or of its rank, thaws nothing: the next run may begin only when a person asks.
-    block = _roll_back(snapshot, run)
+    block = _rollback(snapshot, run)
     if block is not None and (run.notes or {}).get(NOTE_THAWED) != run.sha256:
         return "RolledBack", f"the policy of {run.name} was rolled back: {block.message}"
     if run.verdict == STRAYED and (run.rests or run.finished):
@@ -37,12 +37,12 @@ def frozen(snapshot: AgentSnapshot) -> tuple[str, str] | None:
 
 def thawed(snapshot: AgentSnapshot, run: TrainingRun) -> str:
     """Value of NOTE_THAWED for the next update; "" where nothing was rolled back."""
-    return (run.sha256 or "") if _roll_back(snapshot, run) else ""
+    return (run.sha256 or "") if _rollback(snapshot, run) else ""
 
 
-def _roll_back(snapshot: AgentSnapshot, run: TrainingRun) -> BlockedRevision | None:
-    blocks = (snapshot.deployment.blocked_revisions or ()) if snapshot.deployment else ()
-    return next((block for block in blocks if run.sha256 and block.sha256 == run.sha256), None)
+def _rollback(snapshot: AgentSnapshot, run: TrainingRun) -> BlockedRevision | None:
+    served = snapshot.deployment
+    return artifacts.rolled_back(served.blocked_revisions, run.uri, run.sha256) if served and run.uri else None
 
 
 def on_trial(snapshot: AgentSnapshot) -> str:
@@ -50,7 +50,7 @@ def on_trial(snapshot: AgentSnapshot) -> str:
     run, served = warm_run(snapshot), snapshot.deployment
     if run is None or served is None or snapshot.spec.deployment.model is not None:
         return ""
-    begins = run.proven and served.stable is not None and served.stable.uri != run.uri and not _roll_back(snapshot, run)
+    begins = run.proven and served.stable is not None and served.stable.uri != run.uri and not _rollback(snapshot, run)
     return f"the next update waits for the canary of {run.name}" if served.canary or begins else ""
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from learnloop_api.kinds.base import PodOptions
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot
 from learnloop_operator.agents.model_to_serve import KINDS, UNIFORM, spaces, task_flaw, world_of
-from learnloop_operator.core import allowed_pods, artifacts_in_use
+from learnloop_operator.core import allowed_pods, artifacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def _pods_not_allowed(snapshot: AgentSnapshot) -> Problem | None:
 
 def _pin(snapshot: AgentSnapshot) -> Problem | None:
     pin = snapshot.spec.deployment.model
-    stray = artifacts_in_use.foreign(pin.uri, snapshot.namespace) if pin and pin.uri else ""
+    stray = artifacts.foreign(pin.uri, snapshot.namespace) if pin and pin.uri else ""
     return Problem("ModelOfAnotherNamespace", f"spec.deployment.model.uri: {stray}") if stray else None
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from learnloop_api.names import API_VERSION
-from learnloop_operator.cli import approve_pause_promote, objects
+from learnloop_operator.cli import objects, steering_verbs
 from learnloop_operator.cli.cluster import Cluster
 
 PAGE = "docs/reference/engines.md"
@@ -43,7 +43,7 @@ def engine(
     job = {"apiVersion": API_VERSION, "kind": "TrainingJob", "metadata": {"name": name}, "spec": spec}
     cluster.create("trainingjobs", job)
     try:
-        approve_pause_promote.verdict(cluster, "", name, timeout)
+        steering_verbs.verdict(cluster, "", name, timeout)
         status = objects.status_of(cluster.get("trainingjobs", name))
     except objects.CommandError as error:
         if not str(error).startswith(f"{name} Failed"):

@@ -19,8 +19,8 @@ from learnloop_operator.cli.objects import CommandError, UsageError
 
 PACKAGE = "learnloop_operator.cli"
 PROGRAM = "kubectl learnloop"
-ORDERS = "approve_pause_promote"
-READS = "trace_why_progress"
+ORDERS = "steering_verbs"
+READS = "explaining_verbs"
 
 
 class Verb(NamedTuple):

@@ -31,6 +31,7 @@ from learnloop_operator.prometheus.queries import (
     own_pods,
 )
 from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.checks.metric_types import type_of
 from learnloop_operator.rollout.evidence import (
     POD_LABEL,
     ArmEvidence,
@@ -42,7 +43,6 @@ from learnloop_operator.rollout.evidence import (
     ShadowEvidence,
     Window,
 )
-from learnloop_operator.rollout.metrics.metric_types import type_of
 from learnloop_operator.statistics.e_values import Counts
 
 NOBODY_ANSWERS = "no server answers queries of ModelDeployments: set prometheus.queries.url to a prom-label-proxy"

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from learnloop_api import names
 from learnloop_operator.http_session import HttpSession, TooLarge, read_bounded
-from learnloop_operator.rollout.metrics.hard_bound import ENDED, FAILED, REQUESTS, WITHIN, Reading
+from learnloop_operator.rollout.checks.hard_bound import ENDED, FAILED, REQUESTS, WITHIN, Reading
 
 LOOK_SECONDS = 0.8
 MAX_ANSWER = 256 * 1024

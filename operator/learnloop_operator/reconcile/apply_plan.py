@@ -1,25 +1,93 @@
-"""Applies a plan: children, calls, status and events."""
+"""Applies a plan: children, calls, status, events, and announcements to the data plane, at least once and in order."""
 
+import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from learnloop_operator.core import conditions, counted_transitions
-from learnloop_operator.core.plan import BaseSnapshot, KubeObject, Notice, ObjectRef, Plan, controller_uid
+from learnloop_operator.core import artifacts, conditions, counted_transitions
+from learnloop_operator.core.plan import (
+    Announcement,
+    BaseSnapshot,
+    Call,
+    KubeObject,
+    Notice,
+    ObjectRef,
+    Plan,
+    controller_uid,
+)
 from learnloop_operator.data_plane_client import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.kube import cached_reads, errors, fenced_client, kubernetes_events
-from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
+from learnloop_operator.kube.kinds import (
+    LEARNING_AGENT,
+    MODEL_DEPLOYMENT,
+    REWARD_POLICY,
+    SECRET,
+    TRAINING_JOB,
+    ResourceKind,
+    kind_of,
+    ref_of,
+)
 from learnloop_operator.operator_metrics import LoopMetrics
-from learnloop_operator.reconcile.certificates_and_announcements import Announcer
 from learnloop_operator.rollout.reasons import REGISTRATION_FAILED
 
 if TYPE_CHECKING:
     from learnloop_operator.reconcile.tracing import Tracer
 
 log = logging.getLogger(__name__)
+
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+MAX_WAITING = 10_000
+
+
+class Announcer:
+    """Delivers in order, at least once, each identity of a path once while this process lives.
+
+    A process that dies forgets what was waiting; the next one tells what is so then, and the data plane knows
+    whether that is news.
+    """
+
+    def __init__(self, data_plane: DataPlane) -> None:
+        self._data_plane = data_plane
+        self._announced: dict[tuple[str, str], str] = {}
+        self._waiting: deque[tuple[str, Call]] = deque(maxlen=MAX_WAITING)
+        self._wake = asyncio.Event()
+
+    def say(self, namespace: str, news: Announcement) -> None:
+        """Puts it in the queue unless it was the last thing said at this path."""
+        key = (namespace, news.call.path)
+        if self._announced.get(key) == news.identity:
+            return
+        if len(self._announced) >= MAX_WAITING:
+            self._announced.clear()  # saying it again does no harm
+        self._announced[key] = news.identity
+        self._waiting.append((namespace, news.call))
+        self._wake.set()
+
+    async def run(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                namespace, call = self._waiting[0]
+                try:
+                    await self._data_plane.call(namespace, call)
+                except (DataPlaneUnavailable, errors.NotLeading) as error:
+                    log.info("%s of %s is sent later: %s", call.path, namespace, error)
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, LONGEST_PAUSE)
+                    continue
+                except DataPlaneRefused as error:
+                    log.warning("%s of %s cannot be sent: %s", call.path, namespace, error)
+                pause = FIRST_PAUSE
+                if self._waiting and self._waiting[0][1] is call:
+                    self._waiting.popleft()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,3 +267,34 @@ def check_ownership(manifest: KubeObject, live: KubeObject) -> None:
     raise errors.NotOurs(
         f"{address} exists and is not controlled by {owner['kind']} {owner['name']}: rename or delete one of the two"
     )
+
+
+FIRST_SECONDS, EVERY_SECONDS = 60.0, 3600.0
+
+
+class ArtifactUsageReporter:
+    """Asks the API server itself, not a cache: an object that is not seen would lose its model."""
+
+    def __init__(
+        self, kube: fenced_client.KubeClient, data_plane: DataPlane, namespaces: Callable[[], Iterable[str]]
+    ) -> None:
+        """`namespaces`: those this operator looks after, empty while another one leads."""
+        self._kube, self._data_plane, self._namespaces = kube, data_plane, namespaces
+
+    async def run(self, first: float = FIRST_SECONDS, every: float = EVERY_SECONDS) -> None:
+        await asyncio.sleep(first)
+        while True:
+            for namespace in sorted(self._namespaces()):
+                try:
+                    await self.tell(namespace)
+                except (DataPlaneUnavailable, DataPlaneRefused, errors.KubeError, ValueError) as error:
+                    log.info("old artifacts of %s stay for now: %s", namespace, error)
+            await asyncio.sleep(every)
+
+    async def tell(self, namespace: str) -> None:
+        """About one namespace. Raises what keeps it from being told; then nothing is deleted."""
+        models, agents, policies, jobs = [
+            await self._kube.list(kind, namespace)
+            for kind in (MODEL_DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY, TRAINING_JOB)
+        ]
+        await self._data_plane.call(namespace, artifacts.in_use([*models, *agents, *policies], jobs))

@@ -25,7 +25,7 @@ from learnloop_operator.rollout.fast_lane import (
     looked,
     trouble,
 )
-from learnloop_operator.rollout.judging.fast_lane_arms import WatchedArm
+from learnloop_operator.rollout.judging.watched_arms import WatchedArm
 
 log = logging.getLogger(__name__)
 

@@ -26,12 +26,12 @@ from learnloop_operator.kube.kinds import (
 )
 from learnloop_operator.prometheus.pod_counters import targets
 from learnloop_operator.reconcile.work_queue import Services, read_spec, read_status
-from learnloop_operator.rollout.children import gate_jobs, http_route_and_tensorzero, routing_table
+from learnloop_operator.rollout.children import gate_jobs, routing, tensorzero
 from learnloop_operator.rollout.children.serving_arms import COMPONENT, arms, pods_of_arms, revision_label
 from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.evidence import Evidence, EvidenceRequest
 from learnloop_operator.rollout.fast_lane import PodEvidence
-from learnloop_operator.rollout.judging import analysis_and_windows, fast_lane_arms
+from learnloop_operator.rollout.judging import judgement, watched_arms
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, agent_status, resolve
 
@@ -108,36 +108,36 @@ class ModelDeploymentController:
         snapshot = replace(snapshot, children=(*snapshot.children, *await self._registered(body, spec)))
         state = current(snapshot)
         snapshot = replace(snapshot, direct=await self._direct(snapshot, state), now=self._clock())
-        if fast_lane_arms.breached(snapshot, state):
+        if watched_arms.breached(snapshot, state):
             return snapshot  # The source has nothing to add, and may be as broken as the arm
         key = (namespace, name)
         evidence = await self._lane.unless_breached(key, self._evidence(snapshot, state))
         # The clock is read again: a slow answer must not make evidence look younger than it is.
         snapshot = replace(snapshot, direct=self._lane.readings(key), now=self._clock())
-        if evidence is None and not fast_lane_arms.breached(snapshot, state):
+        if evidence is None and not watched_arms.breached(snapshot, state):
             evidence = await self._evidence(snapshot, state)
         if evidence is None:
             return snapshot
         snapshot = replace(snapshot, evidence=evidence, now=self._clock())
         self._lane.let_episodes_speak(
-            key, [arm for arm in snapshot.direct if analysis_and_windows.is_steady(snapshot, state, arm)]
+            key, [arm for arm in snapshot.direct if judgement.is_steady(snapshot, state, arm)]
         )
         return snapshot
 
     async def _evidence(self, snapshot: Snapshot, state: State) -> Evidence:
         """Window of the copies while the canary is in shadow, of the arms' episodes otherwise."""
         spec, where = snapshot.spec, (snapshot.namespace, snapshot.name)
-        shadowed = analysis_and_windows.shadow_window(snapshot, state)
+        shadowed = watched_arms.shadow_window(snapshot, state)
         if shadowed is not None:
             return await self._source.of_copies(*where, shadowed)
         times = spec.rollout.progress_deadline_seconds, spec.analysis.episode_deadline_seconds
         return await self._source.of_episodes(
-            EvidenceRequest(*where, analysis_and_windows.windows(snapshot, state), tuple(spec.analysis.metrics), *times)
+            EvidenceRequest(*where, watched_arms.windows(snapshot, state), tuple(spec.analysis.metrics), *times)
         )
 
     async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, PodEvidence]:
         """The fast lane's readings of the arms on trial; the lane follows them as long as this is asked."""
-        key, wanted = (snapshot.namespace, snapshot.name), fast_lane_arms.watched_arms(snapshot, state)
+        key, wanted = (snapshot.namespace, snapshot.name), watched_arms.watched_arms(snapshot, state)
         if not wanted:
             self._lane.forget(key)
             return {}
@@ -167,8 +167,8 @@ class ModelDeploymentController:
         own = [item for item in deployments if _owned(item, body)]
         pods = await self._kube.list(POD, namespace, labels=ours) if any(map(_has_unready_pods, own)) else []
         pods = await kubernetes_events.with_events(self._kube, namespace, pods, self._clock())
-        routing = routing_table.read(table)
-        by_gateway = spec.routing.mode == "gateway" or (routing.table is not None and routing.table.mode == "gateway")
+        live = routing.read(table)
+        by_gateway = spec.routing.mode == "gateway" or (live.table is not None and live.table.mode == "gateway")
         route = await self._kube.find(HTTP_ROUTE, namespace, name) if by_gateway else None
         return Snapshot(
             now=self._clock(),
@@ -179,8 +179,8 @@ class ModelDeploymentController:
             desired=resolve(spec, agent, namespace, self._defaults.pods),
             arms=arms(own, pods),
             routing=replace(
-                routing,
-                route=http_route_and_tensorzero.read_route(route if route and _owned(route, body) else None, name),
+                live,
+                route=routing.read_route(route if route and _owned(route, body) else None, name),
             ),
             defaults=self._defaults,
             ahead=self._ahead(),
@@ -195,7 +195,7 @@ class ModelDeploymentController:
         if spec.language_model is None:
             return ()
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
-        ours = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={http_route_and_tensorzero.COMPONENT}"
+        ours = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={tensorzero.COMPONENT}"
         items = await self._kube.list(CONFIG_MAP, namespace, labels=ours)
         own = [{"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, **item} for item in items]
         return tuple(item for item in own if _owned(item, body))

@@ -38,13 +38,8 @@ from learnloop_operator.reconcile import (
     model_deployment,
     reward_policy,
     training_job,
+    trust_bundles,
     work_queue,
-)
-from learnloop_operator.reconcile.certificates_and_announcements import (
-    Announcer,
-    ArtifactUsageReporter,
-    TrustBundles,
-    show_expiry,
 )
 from learnloop_operator.settings import Settings
 
@@ -126,10 +121,10 @@ class Operator:
         self.kube = fenced_client.KubeClient(
             configuration, guard=self.leadership.guard, written=self.metrics.written, cache=cache
         )
-        self.trust = TrustBundles(self.kube, authorities(), time.monotonic) if settings.tls else None
+        self.trust = trust_bundles.TrustBundles(self.kube, authorities(), time.monotonic) if settings.tls else None
         self.reads = cached_reads.CachedReads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
-        self.announcer = Announcer(self.data_plane)
+        self.announcer = apply_plan.Announcer(self.data_plane)
         self.tracer = _tracer(settings)
         self.recorder = kubernetes_events.EventRecorder(self.kube, settings.pod_name)
         self.prometheus = Prometheus(settings.prometheus_url)
@@ -178,7 +173,7 @@ class Operator:
             "fast lane": self.lane.run(self._mark_rollout, lambda: self.leadership.held),
             "events": self.recorder.run(),
             "announcer": self.announcer.run(),
-            "keeper": ArtifactUsageReporter(self.kube, self.data_plane, self._led_namespaces).run(),
+            "keeper": apply_plan.ArtifactUsageReporter(self.kube, self.data_plane, self._led_namespaces).run(),
             "stop": self.stopping.wait(),
         }
         tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in parts.items()]
@@ -252,7 +247,7 @@ class Operator:
     def _refresh(self) -> None:
         self.metrics.leader.set(1.0 if self.leadership.held else 0.0)
         if self.settings.tls:
-            show_expiry(self.metrics.certificate_expiry)
+            trust_bundles.show_expiry(self.metrics.certificate_expiry)
 
     def _unready(self) -> str | None:
         return None if self.watching.is_set() else "the watches are not established yet"

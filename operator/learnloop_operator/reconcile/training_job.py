@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from learnloop_api import names
+from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.core.plan import Call, Plan, controller_uid
 from learnloop_operator.kube import cached_reads, errors, kinds, kubernetes_events, object_cache
-from learnloop_operator.reconcile.work_queue import Services, answer, read_spec
+from learnloop_operator.reconcile.work_queue import Services, answer, read_spec, read_status
 from learnloop_operator.training import attempts, decide_run, gang_pods, kueue, ranks, run_snapshot, study_trials
 from learnloop_operator.training.backends import CONTAINERS, Backends, candidates, job_of_ranks
 from learnloop_operator.training.decide_study import decide as decide_study
@@ -142,8 +143,7 @@ class TrainingJobController:
             return await self._study(live, spec, agent, agent_name)
         gang, pods, (run, run_error), agent = await asyncio.gather(
             find_gang(self._services.kube, live, spec.backend, status.get("backend")),
-            # The time of pods that are about to go is counted once more.
-            self._pods(namespace, name, skip=finished or (spec.suspend and status.get("phase") == "Suspended")),
+            self._pods(namespace, name, skip=resting),
             self._run(namespace, name, skip=finished or unborn),
             self._agent(namespace, agent_name, skip=resting),
         )
@@ -166,12 +166,13 @@ class TrainingJobController:
             queue_says=await queue_says(kube, namespace, uid) if uid and job and job.queued else "",
             agent=agent,
             agent_name=agent_name,
-            deployment=await kube.find(kinds.MODEL_DEPLOYMENT, namespace, agent_name)
-            if (begins or spec.continuous) and agent_name
-            else None,
+            deployment=await self._served(namespace, agent_name) if begins or spec.continuous else None,
             pod_rules=self._services.settings.pod_rules,
-            prices=self._services.settings.prices,
         )
+
+    async def _served(self, namespace: str, agent: str | None) -> ModelDeploymentStatus | None:
+        live = await self._services.kube.find(kinds.MODEL_DEPLOYMENT, namespace, agent) if agent else None
+        return read_status(ModelDeploymentStatus, live) if live else None
 
     async def _study(
         self,
@@ -204,7 +205,6 @@ class TrainingJobController:
             },
             state=state,
             state_error=problem or None,
-            prices=self._services.settings.prices,
         )
 
     async def _trials(self, live: object_cache.Object) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from learnloop_operator.data_plane_client import DataPlane, DataPlaneRefused, Da
 from learnloop_operator.kube import cached_reads, errors, leader_lease
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, ResourceKind
 from learnloop_operator.operator_metrics import OperatorMetrics
-from learnloop_operator.reconcile import apply_plan, certificates_and_announcements, fast_lane_reader
+from learnloop_operator.reconcile import apply_plan, fast_lane_reader, trust_bundles
 from learnloop_operator.rollout.evidence import EvidenceSource
 from learnloop_operator.settings import Settings
 
@@ -208,7 +208,7 @@ class Runtime:
         workers: int,
         resync_seconds: float,
         reads: cached_reads.CachedReads | None = None,
-        trust: certificates_and_announcements.TrustBundles | None = None,
+        trust: trust_bundles.TrustBundles | None = None,
     ) -> None:
         self.controllers = {controller.kind.kind: controller for controller in controllers}
         self.queue = WorkQueue()

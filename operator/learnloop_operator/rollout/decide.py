@@ -6,19 +6,13 @@ from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import RoutingTable, arm_name
 from learnloop_operator.core import allowed_pods, plan, times
 from learnloop_operator.rollout import experiments, status, transitions
-from learnloop_operator.rollout.arm_pods import DRAIN_SECONDS, replicas
-from learnloop_operator.rollout.children import (
-    gate_jobs,
-    http_route_and_tensorzero,
-    routing_table,
-    serving_announcement,
-    serving_arms,
-)
-from learnloop_operator.rollout.children.http_route_and_tensorzero import http_route, network_policy
-from learnloop_operator.rollout.model import experiment_state, orders_and_overrides
+from learnloop_operator.rollout.children import gate_jobs, routing, serving_announcement, serving_arms, tensorzero
+from learnloop_operator.rollout.model import experiment_state, orders, overrides
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, load, of_revision
 from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by, stray_image
 
+DRAIN_SECONDS = 5.0
+"""A withdrawn arm lives on so long to answer 410 to the episodes it still had, which then reopen on stable."""
 SETTLED_SECONDS = 0.2
 """After a move: the fast lane learns the new weight, and pods whose arm has left the table go."""
 
@@ -54,11 +48,11 @@ def decide(snapshot: Snapshot) -> plan.Plan:
         return plan.Plan(status=snapshot.status)
     before = current(snapshot)
     snapshot = replace(snapshot, desired=experiments.desired_model(snapshot))
-    state = orders_and_overrides.take_override(snapshot, before)
+    state = overrides.take_override(snapshot, before)
     result = transitions.move(snapshot, state)
-    decided = orders_and_overrides.fresh(before, result.state)
+    decided = orders.fresh(before, result.state)
     shown = before if result.keep_table else result.state
-    table = orders_and_overrides.with_overrides(_table(snapshot, shown, result), snapshot.routing.table, result.state)
+    table = overrides.with_overrides(_table(snapshot, shown, result), snapshot.routing.table, result.state)
     wanted = _arms(snapshot, result.state)
     deletes, again = _orphans(snapshot, result, wanted)
     deletes = (*deletes, *gate_jobs.stray_jobs(snapshot, result.state))
@@ -69,9 +63,9 @@ def decide(snapshot: Snapshot) -> plan.Plan:
     raised = result.state.weight > before.weight or result.state.challenger_count < before.challenger_count
     if result.events or raised:
         again = _sooner(again, SETTLED_SECONDS)
-    arms = routing_table.drawn_arms(snapshot, shown)
-    outside = http_route_and_tensorzero.registered(snapshot, arms)
-    deletes = (*deletes, *http_route_and_tensorzero.strays(snapshot, outside, arms))
+    arms = routing.drawn_arms(snapshot, shown)
+    outside = tensorzero.registered(snapshot, arms)
+    deletes = (*deletes, *tensorzero.strays(snapshot, outside, arms))
     return plan.Plan(
         status=status.status(snapshot, result, table.generation),
         apply=(
@@ -85,10 +79,10 @@ def decide(snapshot: Snapshot) -> plan.Plan:
         announcements=serving_announcement.announcements(snapshot, result),
         events=(
             *result.events,
-            *orders_and_overrides.notices(decided),
-            *http_route_and_tensorzero.refused(snapshot),
+            *orders.notices(decided),
+            *tensorzero.refused(snapshot),
         ),
-        requeue_after=_sooner(again, orders_and_overrides.next_end(result.state, snapshot.cluster_now)),
+        requeue_after=_sooner(again, overrides.next_end(result.state, snapshot.cluster_now)),
         status_first=raised,
     )
 
@@ -100,7 +94,7 @@ def _sooner(one: float | None, other: float | None) -> float | None:
 def _table(snapshot: Snapshot, shown: State, result: NextState) -> RoutingTable:
     if (result.keep_table or _leaves_gateway(snapshot)) and snapshot.routing.table is not None:
         return snapshot.routing.table
-    return routing_table.table_for(snapshot, shown)
+    return routing.table_for(snapshot, shown)
 
 
 def _arms(snapshot: Snapshot, state: State) -> tuple[ArmState, ...]:
@@ -118,15 +112,15 @@ def _leaves_gateway(snapshot: Snapshot) -> bool:
 
 
 def _routes(snapshot: Snapshot, state: State, table: RoutingTable, shown: State) -> tuple[plan.KubeObject, ...]:
-    arms, by_gateway = routing_table.drawn_arms(snapshot, shown), snapshot.spec.routing.mode == "gateway"
+    arms, by_gateway = routing.drawn_arms(snapshot, shown), snapshot.spec.routing.mode == "gateway"
     drawn = table.model_copy(update={"arms": arms})
-    route = http_route(snapshot, drawn, state.blocked) if by_gateway else None
-    config_map = serving_arms.routing(snapshot, state, table)
+    route = routing.http_route(snapshot, drawn, state.blocked) if by_gateway else None
+    config_map = routing.config_map(snapshot, state, table)
     if route is None:
         return (config_map,)
     # Servers that the table does not list refuse, and its `expires_at` ends a raise without an operator: so it
     # comes before a route that gives more. A route that gives less comes first, for it is what users feel.
-    return (route, config_map) if routing_table.lowers(snapshot.routing.route, arms) else (config_map, route)
+    return (route, config_map) if routing.lowers(snapshot.routing.route, arms) else (config_map, route)
 
 
 def _allowed(snapshot: Snapshot, arm: ArmState) -> bool:
@@ -147,11 +141,11 @@ def _children(snapshot: Snapshot, state: State, wanted: tuple[ArmState, ...]) ->
     accounts = {one.service_account_name for one in options if one.service_account_name}
     return (
         *serving_arms.access(snapshot, accounts),
-        *network_policy(snapshot),
+        *serving_arms.network_policy(snapshot),
         serving_arms.entry_service(snapshot, state),
         *((serving_arms.episode_key(snapshot),) if _may_lack_key(snapshot, wanted) else ()),
         *(serving_arms.arm_service(snapshot, arm.revision) for arm in wanted),
-        *(serving_arms.arm_deployment(snapshot, arm, replicas(snapshot, state, arm.revision)) for arm in wanted),
+        *(serving_arms.arm_deployment(snapshot, arm, state.replicas(snapshot.spec, arm.revision)) for arm in wanted),
     )
 
 

@@ -9,12 +9,11 @@ import math
 from dataclasses import replace
 
 from learnloop_api.kinds.rollouts.experiment import Experiment, ExperimentMetric
-from learnloop_operator.core import artifacts_in_use, times
-from learnloop_operator.rollout import arm_pods, reasons
-from learnloop_operator.rollout.checks import against_stable_and_error_budget, thresholds, unfinished_episodes
+from learnloop_operator.core import artifacts, times
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.checks import error_budget, metric_types, thresholds, unfinished_episodes
 from learnloop_operator.rollout.evidence import Missing, Verdict, untimely
-from learnloop_operator.rollout.judging import analysis_and_windows, fast_lane_arms
-from learnloop_operator.rollout.metrics.metric_types import PLAIN, Side, fitted, side, type_of
+from learnloop_operator.rollout.judging import judgement, watched_arms
 from learnloop_operator.rollout.model.experiment_state import (
     STABLE,
     ExperimentState,
@@ -73,7 +72,7 @@ def _problem(snapshot: Snapshot, state: State, stable: ArmState, player: Player)
     """Why the arm cannot take part, as the rest of its field's path; "" when it can."""
     if player.model.revision == stable.revision:
         return f": {player.name} is the model that stable serves, and stable is an arm: remove it"
-    if why := artifacts_in_use.foreign(player.model.uri, snapshot.namespace):
+    if why := artifacts.foreign(player.model.uri, snapshot.namespace):
         return f".uri: {why}"
     if block := state.in_the_way(player.model):
         why = why_blocked(block, player.model)
@@ -110,10 +109,10 @@ def advance_experiment(snapshot: Snapshot, state: State, trial: ExperimentState)
 
 def _looked(snapshot: Snapshot, state: State, spec: Experiment, trial: ExperimentState) -> ExperimentState:
     """The experiment after a look, as far as there is evidence."""
-    young = times.seconds_since(trial.started_at, snapshot.now) < analysis_and_windows.SHORTEST
+    young = times.seconds_since(trial.started_at, snapshot.now) < watched_arms.SHORTEST
     judged = trial.phase != "Starting" and not snapshot.evidence.unavailable and not young
     for index, player in enumerate(trial.players):
-        player = player.observed(arm_pods.live_arm(snapshot, player.model.revision), snapshot.now)
+        player = player.observed(snapshot.arm(player.model.revision), snapshot.now)
         if index and player.standing == "playing":
             why = _unfit(snapshot, state, player)
             if judged and not why:
@@ -123,20 +122,20 @@ def _looked(snapshot: Snapshot, state: State, spec: Experiment, trial: Experimen
     if trial.phase != "Running" or not judged:
         return trial
     playing = [player.model.revision for player in trial.challengers()]
-    if not analysis_and_windows.is_steady(snapshot, replace(state, experiment=trial), *playing):
+    if not judgement.is_steady(snapshot, replace(state, experiment=trial), *playing):
         return trial.started_over()
     return _compared(snapshot, spec, trial)
 
 
 def _unfit(snapshot: Snapshot, state: State, player: Player) -> str:
     """Why a challenger goes whatever Prometheus says: its own counters break a bound, or its pods cannot serve."""
-    if gross := fast_lane_arms.gross_breach(snapshot, state, player.model.revision, player.name):
+    if gross := watched_arms.gross_breach(snapshot, state, player.model.revision, player.name):
         return gross
     live, deadline = (
-        arm_pods.live_arm(snapshot, player.model.revision),
+        snapshot.arm(player.model.revision),
         snapshot.spec.rollout.progress_deadline_seconds,
     )
-    if arm_pods.hopeless(live):
+    if live.hopeless:
         return f"its pod gave up after {live.restarts} starts: {live.message}"
     if not player.ready and times.seconds_since(player.since, snapshot.now) >= deadline:
         return f"its pods were not ready within {deadline} s: {live.message or 'they gave no reason'}"
@@ -148,7 +147,7 @@ def _breach(snapshot: Snapshot, player: Player, arms: int) -> str:
     comparison of the arms, which is not misled by the noise of the first episodes."""
     arm, analysis = snapshot.evidence.arms.get(player.model.revision), snapshot.spec.analysis
     alpha, alone = (
-        against_stable_and_error_budget.alpha_of_bound(analysis, arms),
+        error_budget.alpha_of_bound(analysis, arms),
         {"min_ratio": None, "max_ratio": None},
     )
     results = [
@@ -190,11 +189,11 @@ def _counts(snapshot: Snapshot, metric: ExperimentMetric, player: Player) -> e_v
     if arm.episodes <= 0:
         return e_values.NONE
     wanted = check_of(metric)
-    result = type_of(wanted).outcomes(wanted, arm, PLAIN)
+    result = metric_types.type_of(wanted).outcomes(wanted, arm, metric_types.PLAIN)
     if result is None or not math.isfinite(result.n) or not math.isfinite(result.total):
         return None
-    result, strays = fitted(result), side(result)
-    if strays and (strays is Side.ABOVE or player.name == STABLE):
+    result, strays = metric_types.fitted(result), metric_types.side(result)
+    if strays and (strays is metric_types.Side.ABOVE or player.name == STABLE):
         return None
     return e_values.Counts(result.n, min(result.n, max(0.0, result.total)))
 
@@ -241,7 +240,7 @@ def _judged(snapshot: Snapshot, state: State, spec: Experiment, trial: Experimen
 
 def _starting(snapshot: Snapshot, state: State, trial: ExperimentState, left: list[str]) -> NextState:
     playing = trial.challengers()
-    missing = [player.name for player in playing if not arm_pods.live_arm(snapshot, player.model.revision).ready]
+    missing = [player.name for player in playing if not snapshot.arm(player.model.revision).ready]
     if missing:
         waits = "; ".join([*left, f"waiting for the pods of {', '.join(missing)}"])
         return _going_on(state, trial, reasons.WAITING_FOR_PODS, f"experiment: {waits}", 5.0)
@@ -340,7 +339,7 @@ def _promoted(
 ) -> NextState | None:
     """Promote the winner, once it may be and has the pods for it: the arm becomes stable as it is, no pod restarts,
     and the old one stays warm. None: not yet."""
-    enough = arm_pods.live_arm(snapshot, best.model.revision).ready >= snapshot.spec.serving.replicas
+    enough = snapshot.arm(best.model.revision).ready >= snapshot.spec.serving.replicas
     if not (trial.approved_by or spec.on_winner == "promote") or not enough or not best.ready or state.stable is None:
         return None
     by = f", as {trial.approved_by} says" if trial.approved_by else ""

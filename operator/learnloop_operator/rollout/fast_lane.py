@@ -7,8 +7,7 @@ from types import MappingProxyType
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.rollouts.analysis import Analysis
-from learnloop_operator.rollout.checks import against_stable_and_error_budget
-from learnloop_operator.rollout.metrics import hard_bound, metric_types
+from learnloop_operator.rollout.checks import error_budget, hard_bound, metric_types
 from learnloop_operator.statistics.alarm import Alarm, updated
 
 FRESH = timedelta(seconds=10)
@@ -37,7 +36,7 @@ def of_episodes(spec: ModelDeploymentSpec, weight: int, arms: int = 1) -> Questi
     budget."""
     # A bound that cannot be broken is not asked, and each one once.
     bounds = {bound.key: bound for bound in of_analysis(spec.analysis) if 0.0 <= bound.share < 1.0}
-    bar = against_stable_and_error_budget.bar_of_fast_lane(spec.analysis, len(bounds), arms)
+    bar = error_budget.bar_of_fast_lane(spec.analysis, len(bounds), arms)
     return Questions(tuple(bounds.values()), bar, weight > 0)
 
 

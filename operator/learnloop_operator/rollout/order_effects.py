@@ -6,15 +6,8 @@ from dataclasses import replace
 from learnloop_api.kinds.rollouts.rollout_steps import Hand, Verb
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import experiments, reasons
-from learnloop_operator.rollout.judging import analysis_and_windows, release_gates, shadow_step
-from learnloop_operator.rollout.model.orders_and_overrides import (
-    OrderAnnotation,
-    Outcome,
-    noted,
-    one_pair,
-    unanswered,
-    who,
-)
+from learnloop_operator.rollout.judging import judgement, release_gates, shadow_step, watched_arms
+from learnloop_operator.rollout.model.orders import OrderAnnotation, Outcome, noted, one_pair, unanswered, who
 from learnloop_operator.rollout.model.rollout_state import (
     COMPLETE,
     ArmState,
@@ -28,14 +21,8 @@ from learnloop_operator.rollout.model.rollout_state import (
     without,
 )
 from learnloop_operator.rollout.model.snapshot import Snapshot, model_here
-from learnloop_operator.rollout.steps.stable_arm_and_rollback import (
-    block_of,
-    drop_canary,
-    ended,
-    next_model,
-    roll_back,
-    swap_back,
-)
+from learnloop_operator.rollout.steps.rollback import block_of, drop_canary, roll_back, swap_back
+from learnloop_operator.rollout.steps.stable_arm import ended, next_model
 
 Answer = tuple[Outcome, str]
 Effect = NextState | Answer | None
@@ -200,17 +187,12 @@ def _too_bad(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect
         return "ignored", f"{state.hand.verb} is under way already"
     if _at_gates(snapshot, state, order):
         return "refused", "its gates are not passed: wait for them"
-    if (
-        state.canary is None
-        or state.stable is None
-        or state.step is None
-        or analysis_and_windows.young(snapshot, state)
-    ):
+    if state.canary is None or state.stable is None or state.step is None or watched_arms.young(snapshot, state):
         return None
-    counted = analysis_and_windows.observed(snapshot, state, state.canary)
+    counted = judgement.observed(snapshot, state, state.canary)
     shadow = snapshot.spec.rollout.steps[state.step].shadow
     copies = shadow_step.judge_shadow(snapshot, counted, shadow).breach if shadow else ""
-    breach = copies or analysis_and_windows.judge_canary(snapshot, counted, state.canary, state.stable).breach
+    breach = copies or judgement.judge_canary(snapshot, counted, state.canary, state.stable).breach
     return ("refused", f"a check is breached: {breach}") if breach else None
 
 

@@ -7,10 +7,11 @@ from learnloop_api import names
 from learnloop_api.kinds import base, model_deployment
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
-from learnloop_operator.rollout import arm_pods, reasons
-from learnloop_operator.rollout.judging import analysis_and_windows, fast_lane_arms, release_gates, shadow_step
-from learnloop_operator.rollout.model import experiment_state, orders_and_overrides, rollout_state
-from learnloop_operator.rollout.model.rollout_state import ArmState, EpisodeRate, NextState, State, save_evidence
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.checks.against_stable import EpisodeRate, save_evidence
+from learnloop_operator.rollout.judging import judgement, release_gates, shadow_step, watched_arms
+from learnloop_operator.rollout.model import experiment_state, overrides, rollout_state
+from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 
 
@@ -46,7 +47,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         ),
         routing_generation=routing_generation,
         verdict=sentence[:1024],
-        replicas=arm_pods.live_arm(snapshot, revision).replicas if revision else 0,
+        replicas=snapshot.arm(revision).replicas if revision else 0,
         selector=_selector(snapshot, revision),
         hand=state.hand,
         last_stable=state.last_stable,
@@ -58,7 +59,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
 
 def _pace(snapshot: Snapshot, move: NextState) -> EpisodeRate:
     canary = move.state.canary
-    rate = analysis_and_windows.episode_rate(snapshot, move.state, canary.revision) if canary else 0.0
+    rate = judgement.episode_rate(snapshot, move.state, canary.revision) if canary else 0.0
     return EpisodeRate(snapshot.now, move.state.weight / 100.0, rate)
 
 
@@ -84,8 +85,8 @@ def _arm(snapshot: Snapshot, move: NextState, arm: ArmState | None) -> model_dep
     if arm is None:
         return None
     live, wanted = (
-        arm_pods.live_arm(snapshot, arm.revision),
-        arm_pods.replicas(snapshot, move.state, arm.revision),
+        snapshot.arm(arm.revision),
+        move.state.replicas(snapshot.spec, arm.revision),
     )
     trial = move.state.experiment
     # An experiment has figures of its own, which change when they tell something new.
@@ -122,7 +123,7 @@ def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: boo
     model = snapshot.desired.model
     rolled_back = move.state.blocked if model is None else move.state.in_the_way(model)
     serving = move.state.stable is not None and (
-        arm_pods.live_arm(snapshot, move.state.stable.revision).ready > 0 or snapshot.spec.serving.replicas == 0
+        snapshot.arm(move.state.stable.revision).ready > 0 or snapshot.spec.serving.replicas == 0
     )
     # Who waits for Ready waits for the model that was asked for, also while that one waits for the guard of another.
     under_way = phase in ("Pending", "Progressing", "Paused") or move.reason == reasons.WAITING_FOR_GUARD
@@ -143,7 +144,7 @@ def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: boo
             generation,
         ),
         data_condition(move, generation),
-        fast_lane_arms.fast_lane_condition(snapshot),
+        watched_arms.fast_lane_condition(snapshot),
         *_gated(snapshot, move, generation),
         *_shadowing(snapshot, move, generation),
         *_overridden(move, generation),
@@ -183,7 +184,7 @@ def _overridden(move: NextState, generation: int) -> list[dict[str, Any]]:
     """Condition of overrides, while one is in force or ended within a day."""
     if not move.state.overrides:
         return []
-    text = "; ".join(map(orders_and_overrides.sentence, orders_and_overrides.in_force(move.state)))
+    text = "; ".join(map(overrides.sentence, overrides.in_force(move.state)))
     standing, reason = (TRUE, "InForce") if text else (FALSE, "Over")
     message = (text or "the policy decides for every agent")[:1024]
     return [condition(reasons.OVERRIDDEN, standing, reason, message, generation)]

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import experiments, order_effects, reasons
-from learnloop_operator.rollout.arm_pods import live_arm, ready
-from learnloop_operator.rollout.judging.analysis_and_windows import observed
+from learnloop_operator.rollout.judging.judgement import observed
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, done, why_blocked
 from learnloop_operator.rollout.model.snapshot import Snapshot
-from learnloop_operator.rollout.steps import canary_steps, stable_arm_and_rollback
+from learnloop_operator.rollout.steps import canary_steps, rollback, stable_arm
 
 RolloutRule = Callable[[Snapshot, State], NextState | None]
 
@@ -44,10 +43,10 @@ def leave_canary(snapshot: Snapshot, state: State) -> NextState | None:
     if canary is None or stable is None or model is None or model.revision == canary.revision or _is_undone(state):
         return None
     if model.revision == stable.revision:
-        return stable_arm_and_rollback.drop_canary(
+        return rollback.drop_canary(
             state, reasons.REVERTED, f"canary {canary.revision} withdrawn: stable {stable.revision} is wanted again"
         )
-    return stable_arm_and_rollback.drop_canary(
+    return rollback.drop_canary(
         state, reasons.SUPERSEDED, f"canary {canary.revision} withdrawn: {model.revision} takes its place"
     )
 
@@ -57,10 +56,8 @@ def advance_canary(snapshot: Snapshot, state: State) -> NextState | None:
     if state.canary is None:
         return None
     onward = canary_steps.advance(snapshot, state, state.canary)
-    if state.stable and snapshot.spec.serving.replicas and not live_arm(snapshot, state.stable.revision).ready:
-        onward = stable_arm_and_rollback.serve_by_canary_when_stable_is_lost(
-            snapshot, state, state.stable, state.canary, onward
-        )
+    if state.stable and snapshot.spec.serving.replicas and not snapshot.arm(state.stable.revision).ready:
+        onward = stable_arm.serve_by_canary_when_stable_is_lost(snapshot, state, state.stable, state.canary, onward)
     if snapshot.desired.model is not None or _is_undone(state) or _gets_less(state, onward):
         return onward
     problem = snapshot.desired.problem
@@ -90,16 +87,16 @@ def advance_running_experiment(snapshot: Snapshot, state: State) -> NextState | 
 def return_to_previous(snapshot: Snapshot, state: State) -> NextState | None:
     """The model before the promotion is wanted again, and its pods still stand."""
     model, previous = snapshot.desired.model, state.previous
-    if model is None or previous is None or model.revision != previous.revision or not ready(snapshot, model.revision):
+    if model is None or previous is None or model.revision != previous.revision:
         return None
-    return stable_arm_and_rollback.revert(state, previous)
+    return stable_arm.revert(state, previous) if snapshot.arm(model.revision).ready else None
 
 
 def guard_promoted(snapshot: Snapshot, state: State) -> NextState | None:
     """After a promotion the checks go on while the previous arm is kept."""
     if state.previous is None or state.stable is None:
         return None
-    return stable_arm_and_rollback.guard(snapshot, state, state.stable, state.previous)
+    return stable_arm.guard(snapshot, state, state.stable, state.previous)
 
 
 def begin_canary(snapshot: Snapshot, state: State) -> NextState | None:
@@ -124,7 +121,8 @@ def start_due_experiment(snapshot: Snapshot, state: State) -> NextState | None:
     model, stable, wanted = snapshot.desired.model, state.stable, experiments.due(snapshot, state)
     if not wanted or model is None or stable is None or model.revision != stable.revision:
         return None
-    return experiments.begin_experiment(snapshot, state, stable, wanted) if ready(snapshot, stable.revision) else None
+    ready = snapshot.arm(stable.revision).ready
+    return experiments.begin_experiment(snapshot, state, stable, wanted) if ready else None
 
 
 def stay_blocked(snapshot: Snapshot, state: State) -> NextState | None:
@@ -147,9 +145,9 @@ def keep_serving(snapshot: Snapshot, state: State) -> NextState | None:
     return NextState(state, "Healthy", reasons.HEALTHY, f"{revision} serves every episode")
 
 
-BEFORE_ORDERS: tuple[RolloutRule, ...] = (stable_arm_and_rollback.adopt, stay_suspended)
+BEFORE_ORDERS: tuple[RolloutRule, ...] = (rollback.adopt, stay_suspended)
 RULES: tuple[RolloutRule, ...] = (
-    stable_arm_and_rollback.serve_first_model,
+    stable_arm.serve_first_model,
     leave_canary,
     advance_canary,
     advance_running_experiment,
@@ -158,7 +156,7 @@ RULES: tuple[RolloutRule, ...] = (
     begin_canary,
     start_due_experiment,
     stay_blocked,
-    stable_arm_and_rollback.await_stable_pods,
+    stable_arm.await_stable_pods,
     keep_serving,
 )
 
@@ -208,7 +206,7 @@ def _onward(snapshot: Snapshot, state: State) -> NextState | None:
     if state.experiment and state.experiment.running and not state.canary:
         return experiments.advance_experiment(snapshot, state, state.experiment)
     if state.previous and state.stable:
-        return stable_arm_and_rollback.guard(snapshot, state, state.stable, state.previous)
+        return stable_arm.guard(snapshot, state, state.stable, state.previous)
     return None
 
 

@@ -7,7 +7,7 @@ from learnloop_api.kinds.training.training_status import GateResult
 from learnloop_api.wire.training import Proof
 from learnloop_operator.core import times
 from learnloop_operator.core.plan import Notice, Plan
-from learnloop_operator.training import choose_baseline, proof_gates, run_snapshot, run_status
+from learnloop_operator.training import proof_gates, run_snapshot, run_status
 from learnloop_operator.training.backends import Backends
 
 NOW, SOON, LATER, HELD_UP = 0.05, 2.0, 10.0, 15.0
@@ -25,7 +25,7 @@ def launch(snapshot: run_snapshot.TrainingSnapshot, backends: Backends, attempt:
         return hold_run(snapshot, "BackendMissing", backends.none_fits(snapshot), after=LATER)
     if snapshot.queue_missing:
         return hold_run(snapshot, "QueueMissing", snapshot.queue_missing, after=LATER)
-    uri, digest = choose_baseline.choose(snapshot)
+    uri, digest = snapshot.baseline
     origin = run_status.lineage(snapshot) or {}
     reward_policy = None
     if snapshot.spec.data.rewards == "policy":

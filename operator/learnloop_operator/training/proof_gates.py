@@ -15,7 +15,7 @@ from learnloop_api.wire.training import (
     SuiteResult,
 )
 from learnloop_common.untrusted_text import figure, interval
-from learnloop_operator.core.artifacts_in_use import SCHEME
+from learnloop_operator.core.artifacts import SCHEME
 from learnloop_operator.training.run_snapshot import TrainingSnapshot
 
 Flaw = tuple[Literal["incomplete", "wrong"], str]

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from learnloop_api.kinds.language_model import base_alone
+from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import Heartbeat, TrainingRun
-from learnloop_operator.core import allowed_pods, conditions, plan, times
-from learnloop_operator.training.run_cost import Prices, Reserved
+from learnloop_operator.core import allowed_pods, artifacts, conditions, plan, times
 
 CONFIGURATION_ERROR = 2
 """Exit code of the trainer for what no retry can heal."""
@@ -61,8 +62,6 @@ class Rank:
     disrupted: str = ""
     """Reason why its node was taken away from it: preemption, a drain, a lost node. Not its own doing."""
     deleting: bool = False
-    reserved: Reserved | None = None
-    """Its cost; None before a node has taken it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +96,26 @@ class TrainingSnapshot(plan.BaseSnapshot):
     """Reason why the gang waits, in the words of its Workload."""
     agent: plan.KubeObject | None = None
     agent_name: str | None = None
-    deployment: plan.KubeObject | None = None
-    """The agent's ModelDeployment; looked for where an attempt may begin."""
+    deployment: ModelDeploymentStatus | None = None
+    """Status of the agent's ModelDeployment; looked for where an attempt may begin."""
     pod_rules: allowed_pods.PodRules = field(default_factory=allowed_pods.PodRules)
     """Rules for the ranks' pods."""
-    prices: Prices | None = None
+
+    @property
+    def baseline(self) -> tuple[str | None, str | None]:
+        """Address and digest of the model that a run begins with and is compared with.
+
+        It is the newest policy that is to serve the agent's users, and where that was rolled back the one that serves
+        them. Without one it is the base model, or none: then the trainer compares with uniform random actions.
+        """
+        model = ((self.agent or {}).get("status") or {}).get("model") or {}
+        uri, digest, served = model.get("uri"), model.get("sha256"), self.deployment
+        if served and served.stable and artifacts.rolled_back(served.blocked_revisions, uri, digest):
+            return served.stable.uri, served.stable.sha256
+        if uri:
+            return str(uri), digest
+        spoken = self.spec.data.language_model
+        return (base_alone(spoken), spoken.base.sha256) if spoken is not None else (None, None)
 
     @property
     def recorded(self) -> int:

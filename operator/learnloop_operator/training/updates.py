@@ -7,7 +7,7 @@ from typing import Any
 
 from learnloop_api.wire.training import Proof, UpdateOrder
 from learnloop_operator.core.plan import Call, Notice, Plan
-from learnloop_operator.training import attempts, backends, choose_baseline, proof_gates, run_snapshot, run_status
+from learnloop_operator.training import attempts, backends, proof_gates, run_snapshot, run_status
 
 STRAYED, REFUSED = "Strayed", "UpdateRefused"
 
@@ -94,7 +94,7 @@ def order_update(snapshot: run_snapshot.TrainingSnapshot, _: backends.Backends) 
         return None
     if wanted.update <= snapshot.updated or (run.update is not None and run.update.number >= wanted.update):
         return None
-    uri, digest = choose_baseline.choose(snapshot)
+    uri, digest = snapshot.baseline
     artifact = snapshot.status.get("artifact") or {}
     # None goes on from a policy that was rolled back, is too far from what serves, or was refused at the bound.
     last = snapshot.condition("Trained").get("reason")

@@ -12,7 +12,7 @@ from learnloop_api import names
 from learnloop_operator.cli import main
 from learnloop_operator.core.plan import ObjectRef
 from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, SECRET, SERVICE
-from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.children.routing import read
 from testing.operators.controller_passes import Operator, serve, wish
 
 

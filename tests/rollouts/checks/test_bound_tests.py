@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
-from learnloop_operator.rollout.checks.against_stable_and_error_budget import alpha_of_bound, bars_of, rollback_checks
+from learnloop_operator.rollout.checks.error_budget import alpha_of_bound, bars_of, rollback_checks
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.evidence import ArmEvidence, Verdict
 from testing.simulation.simultaneous_evidence import at_the_same_time

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
-from learnloop_operator.rollout.checks.against_stable_and_error_budget import Comparison, compared
+from learnloop_operator.rollout.checks.against_stable import Comparison, compared, load_evidence
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
-from learnloop_operator.rollout.model.rollout_state import load_evidence
 from learnloop_operator.statistics.canary_against_stable import LookMemory
 from testing.simulation.two_arm_rig import Rig
 

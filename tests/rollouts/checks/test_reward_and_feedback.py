@@ -6,8 +6,8 @@ import pytest
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.checks.metric_types import METRIC_TYPES, PLAIN
 from learnloop_operator.rollout.evidence import ArmEvidence, Missing
-from learnloop_operator.rollout.metrics.metric_types import METRIC_TYPES, PLAIN
 from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.two_arm_rig import Rig
 

@@ -4,10 +4,16 @@ import pytest
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
-from learnloop_operator.rollout.checks.against_stable_and_error_budget import Comparison, compared, weigh
+from learnloop_operator.rollout.checks.against_stable import (
+    Comparison,
+    EpisodeRate,
+    compared,
+    load_evidence,
+    save_evidence,
+    weigh,
+)
+from learnloop_operator.rollout.checks.metric_types import PLAIN, type_of
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Verdict
-from learnloop_operator.rollout.metrics.metric_types import PLAIN, type_of
-from learnloop_operator.rollout.model.rollout_state import EpisodeRate, load_evidence, save_evidence
 from learnloop_operator.statistics.canary_against_stable import LookMemory, Pair
 from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.two_arm_rig import RETURN, SUCCESS, Rig

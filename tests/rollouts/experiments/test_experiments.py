@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.children.routing import read
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.statistics import several_arms
 from learnloop_operator.statistics.e_values import Counts

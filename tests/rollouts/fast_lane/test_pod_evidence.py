@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_operator.rollout.checks.hard_bound import Reading, between
 from learnloop_operator.rollout.fast_lane import UNREACHABLE, at_weight, breach, looked, of_episodes
-from learnloop_operator.rollout.metrics.hard_bound import Reading, between
 from testing.simulation.fast_lane_pods import CHECKS, METRICS, NEW, NOW, SPEC, START, Pod, after, cause, look, watched
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, create_model
 from pydantic.alias_generators import to_camel
 
 from learnloop_api.kinds.base import Opaque, Resource, Rule
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, OWN
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE, OWN
 from learnloop_api.kinds.training.hyperparameters import Parameters
 
 
@@ -239,3 +239,32 @@ class Recipe(Resource):
             return f"{self.engine}: spec.engine names it"
         has = "has" if "own" in ALGORITHMS[self.algorithm].engines else "does not have"
         return f"{self.trained_by}: own {has} {self.algorithm}"
+
+
+class Continuous(Resource):
+    """The rank stays after the run. Each further trigger is an update: a revision with a proof of its own."""
+
+    steps: int = Field(ge=1, le=10_000_000_000, description="Environment steps of each update.")
+    max_kl: float = Field(
+        default=0.1,
+        gt=0,
+        le=100,
+        description="Mean KL divergence of an update from the policy that serves, in nats, at most. Policies that do "
+        "not draw their actions have none.",
+    )
+
+
+class ContinuousRun(Continuous):
+    """Updates of one run."""
+
+    update: int = Field(default=0, ge=0, le=1_000_000, description="Newest update that is wanted; 0: none yet.")
+
+
+NOT_CONTINUOUS = (
+    f"self.workers > 0 || has(self.study) || has(self.deadlineSeconds) || {FOREIGN}"
+    f" || self.algorithm in {list(LANGUAGE)}"
+)
+"""CEL: no rank of such a run can stay."""
+CONTINUOUS_FIX = (
+    "one rank of engine own stays, for a policy of numbers: set workers to 0, remove study and deadlineSeconds"
+)

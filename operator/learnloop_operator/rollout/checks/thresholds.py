@@ -11,9 +11,8 @@ from collections.abc import Iterator
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold, ReturnRange
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks.against_stable_and_error_budget import Comparison
-from learnloop_operator.rollout.evidence import ArmEvidence, Check, Missing, Verdict, count, hold, lost, number
-from learnloop_operator.rollout.metrics.metric_types import (
+from learnloop_operator.rollout.checks.against_stable import Comparison
+from learnloop_operator.rollout.checks.metric_types import (
     PLAIN,
     Confidence,
     Side,
@@ -22,6 +21,7 @@ from learnloop_operator.rollout.metrics.metric_types import (
     side,
     type_of,
 )
+from learnloop_operator.rollout.evidence import ArmEvidence, Check, Missing, Verdict, count, hold, lost, number
 from learnloop_operator.statistics import canary_against_stable, e_values
 
 

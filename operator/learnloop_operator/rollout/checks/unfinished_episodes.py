@@ -16,9 +16,8 @@ from datetime import datetime, timedelta
 
 from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks import against_stable_and_error_budget
+from learnloop_operator.rollout.checks import error_budget, metric_types
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Openings, Verdict, hold, lost, number
-from learnloop_operator.rollout.metrics.metric_types import level_text
 from learnloop_operator.statistics import e_values, latency
 
 ENDED_BESIDE_STABLE = 0.5
@@ -106,13 +105,13 @@ def _overdue(
     overdue = min(due, max(0.0, due - (own.closed - own.young)))
     if overdue < FEWEST or bar >= 1.0 or overdue <= bar * due:
         return None
-    alpha = against_stable_and_error_budget.alpha_of_unfinished(analysis, arms)
+    alpha = error_budget.alpha_of_unfinished(analysis, arms)
     least = e_values.mean_interval(e_values.Counts(due, overdue), alpha)[0]
     text = (
         f"episodes: {overdue:.0f} of {due:.0f} that {candidate_name} got more than {analysis.episode_deadline_seconds} "
         f"s ago have not ended; bar {number(analysis.max_overdue)} beyond the {number(excused)} of {reference_name}"
     )
-    sure = f"certainly at least {number(least)} ({level_text(alpha)})"
+    sure = f"certainly at least {number(least)} ({metric_types.level_text(alpha)})"
     if least > bar:
         return Check(Verdict.BREACH, f"{text}; {sure}")
     return hold(f"{text}, undecided: {sure}", reasons.EPISODES_UNFINISHED)

@@ -4,7 +4,6 @@ from datetime import timedelta
 from hashlib import sha256
 
 from learnloop_api.kinds.base import seconds_of
-from learnloop_api.kinds.language_model import LanguageServing
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.kinds.rollouts.gates import GatesStatus
 from learnloop_api.wire.deployment import (
@@ -105,8 +104,7 @@ def _rolled_back(snapshot: Snapshot, state: State) -> tuple[plan.Announcement, .
 def _event(
     snapshot: Snapshot, event: str, model: Model | BlockedRevision, previous: str | None, verdict: str, at: str
 ) -> ModelDeployed:
-    spec, steps = snapshot.spec, snapshot.spec.rollout.steps[:32]
-    server = (spec.serving.language or LanguageServing()).server.kind
+    steps = snapshot.spec.rollout.steps[:32]
     fields = {
         "event": event,
         "model_deployment": snapshot.name,
@@ -114,8 +112,7 @@ def _event(
         "uri": model.uri,
         "sha256": model.sha256 or None,
         "previous_revision": previous,
-        "routing_mode": spec.routing.mode,
-        "platform": server if spec.language_model else "learnloop-policy-server",
+        "routing_mode": snapshot.spec.routing.mode,
         "canary_weights": [step.weight for step in steps],
         "schedule": [
             ScheduledStep(

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
-from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable, arm_name, episodes_secret, routing_config_map
-from learnloop_operator.core import pod_templates, pod_trouble, times
+from learnloop_api.wire.routing import arm_name, episodes_secret, routing_config_map
+from learnloop_operator.core import pod_templates, pod_trouble, times, workload_network
 from learnloop_operator.core.plan import KubeObject, child, controller_uid, standard_labels
-from learnloop_operator.rollout.children import language_pods, routing_table
+from learnloop_operator.rollout.children import language_pods
 from learnloop_operator.rollout.judging.shadow_step import only_stable_answers
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.rollout.model.snapshot import LiveArm, Model, Snapshot, Spoken, read_spoken, spoken_by
@@ -85,19 +86,6 @@ def episode_key(snapshot: Snapshot) -> KubeObject:
         labels=labels(snapshot),
         type="Opaque",
         stringData={names.EPISODE_KEY: snapshot.fresh_key},
-    )
-
-
-def routing(snapshot: Snapshot, state: State, table: RoutingTable) -> KubeObject:
-    """The ConfigMap: table and verdict in one write."""
-    return child(
-        snapshot.object,
-        api_version="v1",
-        kind="ConfigMap",
-        name=routing_config_map(snapshot.name),
-        labels=labels(snapshot),
-        annotations=routing_table.write_blocked(state.blocked),
-        data={ROUTING_KEY: table.to_json()},
     )
 
 
@@ -309,3 +297,35 @@ def pods_of_arms(
     arms = {str(child["metadata"]["uid"]) for child in children if child["kind"] == "Deployment"}
     makers = {str(item["metadata"]["uid"]) for item in replica_sets if controller_uid(item) in arms}
     return [pod for pod in pods if not makers or controller_uid(pod) in makers]
+
+
+# Callers of the policy servers of a ModelDeployment: the network's half of knowing them.
+
+
+def network_policy(snapshot: Snapshot) -> tuple[KubeObject, ...]:
+    """One NetworkPolicy for all arms; none where the installation wants none.
+
+    The pods of the own namespace may come, those of the namespaces that are served, the gateway's, and the peers of the
+    chart, among them the operator and Prometheus. The port of probes and metrics is for these peers alone: Kubernetes
+    lets a node's kubelet in whatever a policy says, and arms of one namespace have no reason to ask.
+    """
+    callers = snapshot.defaults.callers
+    if callers.peers is None:
+        return ()
+    gateway = snapshot.spec.routing.gateway
+    others = {*callers.namespaces, *((gateway.namespace or snapshot.namespace,) if gateway else ())}
+    peers: list[Any] = [{"podSelector": {}}]
+    peers += [workload_network.namespace(name) for name in sorted(others - {snapshot.namespace})]
+    selector = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: COMPONENT}
+    ingress = [{"from": [*peers, *callers.peers], "ports": [{"port": names.PORT_SERVING, "protocol": "TCP"}]}]
+    if callers.peers:  # a rule without peers would let everybody in
+        ingress.append({"from": [*callers.peers], "ports": [{"port": names.PORT_PROBES, "protocol": "TCP"}]})
+    manifest = workload_network.policy(
+        snapshot.object,
+        name=policy_account(snapshot.name),
+        component=COMPONENT,
+        selector=selector,
+        ingress=ingress,
+        egress=None,
+    )
+    return (manifest,)

@@ -6,7 +6,7 @@ from learnloop_api.kinds.base import PodOptions, seconds_of
 from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuite, GateSuiteStatus, ReleaseGates
 from learnloop_operator.core import allowed_pods, plan, times
 from learnloop_operator.rollout import gate_verdict, reasons
-from learnloop_operator.rollout.model.orders_and_overrides import OrderAnnotation, noted, unanswered, who
+from learnloop_operator.rollout.model.orders import OrderAnnotation, noted, unanswered, who
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
 

@@ -7,7 +7,7 @@ from learnloop_api.wire.routing import Mirror
 from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import Check, ShadowEvidence, Verdict, lost, number, untimely
-from learnloop_operator.rollout.judging import analysis_and_windows, release_gates
+from learnloop_operator.rollout.judging import judgement, release_gates, watched_arms
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.statistics.e_values import Counts, mean_interval
@@ -39,24 +39,24 @@ def only_stable_answers(snapshot: Snapshot, state: State) -> bool:
     return steps[state.step if state.step is not None else 0].shadow is not None
 
 
-def judge_shadow(snapshot: Snapshot, state: State, bars: ShadowCheck) -> analysis_and_windows.Judgement:
+def judge_shadow(snapshot: Snapshot, state: State, bars: ShadowCheck) -> judgement.Judgement:
     """Weigh what the copies have shown. Missing data holds."""
     if snapshot.evidence.unavailable:
-        return analysis_and_windows.Judgement(
+        return judgement.Judgement(
             hold=f"no evidence: {snapshot.evidence.unavailable}", hold_reason=snapshot.evidence.reason
         )
-    if seconds_since(state.step_started_at, snapshot.now) < analysis_and_windows.SHORTEST:
-        text = f"evidence counts from {analysis_and_windows.SHORTEST:.0f} s after the step's start on"
-        return analysis_and_windows.Judgement(hold=text)
+    if seconds_since(state.step_started_at, snapshot.now) < watched_arms.SHORTEST:
+        text = f"evidence counts from {watched_arms.SHORTEST:.0f} s after the step's start on"
+        return judgement.Judgement(hold=text)
     counted = snapshot.evidence.shadow or ShadowEvidence()
     if counted.broken:
-        return analysis_and_windows.Judgement(hold=counted.broken, hold_reason=reasons.NOT_A_NUMBER)
+        return judgement.Judgement(hold=counted.broken, hold_reason=reasons.NOT_A_NUMBER)
     result = checks(bars, counted, snapshot.spec.analysis.alpha)
     breach = "; ".join(item.sentence for item in result if item.verdict is Verdict.BREACH)
     if late := untimely(snapshot.evidence.clock, counted.scraped_at, snapshot.now, "the canary"):
-        return analysis_and_windows.Judgement(breach=breach, hold=late.text, hold_reason=late.reason)
+        return judgement.Judgement(breach=breach, hold=late.text, hold_reason=late.reason)
     if torn := lost(counted.gap, "the canary"):
-        return analysis_and_windows.Judgement(breach=breach, hold=torn.text, hold_reason=torn.reason)
+        return judgement.Judgement(breach=breach, hold=torn.text, hold_reason=torn.reason)
     missing = [item.sentence for item in result if item.verdict is Verdict.HOLD]
     if counted.compared < bars.min_requests:
         missing.insert(0, f"{bars.min_requests} compared requests")
@@ -64,7 +64,7 @@ def judge_shadow(snapshot: Snapshot, state: State, bars: ShadowCheck) -> analysi
     text = message.message if message else ""
     hold = f"{text}; waiting for {', '.join(missing)}" if missing else ""
     reason = reasons.NOT_ENOUGH_DATA if snapshot.evidence.shadow else reasons.EMPTY_RESULT
-    return analysis_and_windows.Judgement(breach=breach, hold=hold, passed=text, hold_reason=reason)
+    return judgement.Judgement(breach=breach, hold=hold, passed=text, hold_reason=reason)
 
 
 def figures(snapshot: Snapshot, state: State) -> ShadowStatus | None:
@@ -74,7 +74,7 @@ def figures(snapshot: Snapshot, state: State) -> ShadowStatus | None:
     bars = _looked_at(snapshot)
     if bars is None or counted is None or counted.broken or snapshot.evidence.unavailable:
         return old
-    if seconds_since(before.step_started_at, snapshot.now) < analysis_and_windows.SHORTEST:
+    if seconds_since(before.step_started_at, snapshot.now) < watched_arms.SHORTEST:
         return old
     return summary(bars, counted)
 

@@ -1,20 +1,17 @@
 """The memory of a rollout: exactly what the status persists, and the result of one look."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from learnloop_api.kinds.model_deployment import ArmStatus, BlockedRevision, ModelDeploymentStatus
-from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
+from learnloop_api.kinds.model_deployment import ArmStatus, BlockedRevision, ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.gates import GatesStatus
 from learnloop_api.kinds.rollouts.rollout_steps import AnsweredDecision, Hand, OverrideStatus, PastModel, RolloutStep
-from learnloop_operator.core import plan, times
-from learnloop_operator.rollout.checks.against_stable_and_error_budget import Comparison, bars_of, current
-from learnloop_operator.rollout.metrics.metric_types import Measure, max_drop_share
+from learnloop_operator.core import artifacts, plan, times
+from learnloop_operator.rollout.checks.against_stable import Comparison, load_evidence
 from learnloop_operator.rollout.model.experiment_state import ExperimentState, load_experiment
 from learnloop_operator.rollout.model.snapshot import LiveArm, Model
-from learnloop_operator.statistics.canary_against_stable import Bars, LookMemory, Pair, chance, needed, proven
-from learnloop_operator.statistics.e_values import Counts
 
 MOST = 256
 """Entries of status.blockedRevisions. The one that was rolled back longest ago leaves first."""
@@ -56,11 +53,9 @@ def in_the_way(blocks: Blocks, model: Model | None, stable: Model | None) -> Blo
         return None
     if own := of_revision(blocks, model.revision):
         return own
-    if stable is not None and _same(stable, model):
+    if stable is not None and artifacts.same(stable.uri, stable.sha256, model.uri, model.sha256):
         return None
-    return next(
-        (block for block in reversed(blocks) if _same(Model(block.revision, block.uri, block.sha256), model)), None
-    )
+    return artifacts.rolled_back(blocks, model.uri, model.sha256)
 
 
 def shown(blocks: Blocks, model: Model | None, stable: Model | None) -> BlockedRevision | None:
@@ -78,12 +73,6 @@ def why_blocked(block: BlockedRevision, model: Model) -> str:
 def named(blocks: Iterable[BlockedRevision]) -> str:
     """Their revisions, for a sentence."""
     return ", ".join(block.revision for block in blocks)
-
-
-def _same(one: Model, other: Model) -> bool:
-    if one.sha256 is None or other.sha256 is None:
-        return one.sha256 == other.sha256 and one.uri == other.uri
-    return one.sha256 == other.sha256
 
 
 def _shortened(block: BlockedRevision) -> BlockedRevision:
@@ -108,6 +97,12 @@ class ArmState:
         return self.model.revision
 
 
+def canary_replicas(spec: ModelDeploymentSpec, step: int | None) -> int:
+    """Pods of the canary at `step`: its share of the stable arm's, so that 100 % finds a full-grown arm."""
+    weight = spec.rollout.steps[step or 0].weight
+    return max(spec.serving.canary_replicas, math.ceil(spec.serving.replicas * weight / 100))
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """Everything that must survive a restart. `weight` is what the routing table was last allowed to give."""
@@ -119,7 +114,7 @@ class State:
     weight: int = 0
     step_started_at: str | None = None
     step_base: int | None = 0
-    """Episodes of the canary that do not count for the step; None: see judging/analysis_and_windows.py."""
+    """Episodes of the canary that do not count for the step; None: see judging/judgement.py."""
     rollout_started_at: str | None = None
     promoted_at: str | None = None
     blocks: Blocks = ()
@@ -157,6 +152,18 @@ class State:
         players = self.experiment.challengers() if self.experiment else ()
         challengers = [ArmState(player.model, player.since, player.ready) for player in players]
         return tuple(arm for arm in (self.stable, self.canary, self.previous, *challengers) if arm)
+
+    def replicas(self, spec: ModelDeploymentSpec, revision: str) -> int:
+        """Pods the arm should have. An old arm keeps its size: it may have to return."""
+        if self.canary and self.canary.revision == revision:
+            return canary_replicas(spec, self.step)
+        trial, serving = self.experiment, spec.serving
+        for player in trial.challengers() if trial else ():
+            if player.model.revision == revision:
+                # A winner grows before it is promoted: 100 % find a full-grown arm.
+                share = 100 if trial and trial.phase == "Won" else player.weight
+                return max(serving.canary_replicas, math.ceil(serving.replicas * share / 100))
+        return serving.replicas
 
     def with_readiness(self, arms: Mapping[str, LiveArm], now: datetime) -> "State":
         """The same with the arms' readiness as it is now; itself where none has changed."""
@@ -308,83 +315,3 @@ def done(
 def wait(state: State, reason: str, sentence: str, after: float, missing: str = COMPLETE) -> NextState:
     """Stay where it is. `missing`: as NextState has it."""
     return NextState(state, "Progressing", reason, sentence, again_after=after, missing=missing)
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeRate:
-    """How soon episodes come: what an estimate is made of."""
-
-    now: datetime
-    share: float
-    """The canary's share of new episodes, 0..1."""
-    per_second: float
-    """Episodes the canary finishes."""
-
-
-def load_evidence(saved: Iterable[MetricEvidence]) -> tuple[Comparison, ...]:
-    """Comparisons from a status; damaged numbers start over."""
-    result = []
-    for item in saved:
-        memory = _memory(item)
-        measure = Measure(item.bound_seconds, item.block or 1.0) if memory != LookMemory() else Measure()
-        result.append(Comparison(item.name, item.claim, memory, measure))
-    return tuple(result)
-
-
-def save_evidence(
-    comparisons: Iterable[Comparison], analysis: Analysis, pace: EpisodeRate
-) -> list[MetricEvidence] | None:
-    """Every comparison, in the order of the metrics; None without any."""
-    recorded, bar = current(analysis, comparisons), bars_of(analysis)
-    return [
-        _saved(recorded[metric.name], metric, bar, pace) for metric in analysis.metrics if metric.name in recorded
-    ] or None
-
-
-def _saved(item: Comparison, metric: MetricThreshold, bar: Bars, pace: EpisodeRate) -> MetricEvidence:
-    """A ratio proves nothing but a breach, which ends the rollout: until then it is undecided."""
-    memory, tested = item.memory, metric.test == "sequential"
-    drop = max_drop_share(metric) if tested else None
-    more = needed(memory, drop, bar, pace.share) if drop is not None and 0.0 < pace.share < 1.0 else None
-    bound = item.measure.bound if item.begun else None
-    return MetricEvidence(
-        name=item.name,
-        claim=item.question,
-        verdict=proven(memory, bar) if tested else "undecided",
-        chance_worse=round(chance(memory.worse), 6),
-        chance_fine=round(chance(memory.fine), 6) if tested else None,
-        needed_episodes=None if more is None else int(more),
-        estimated_at=_estimate(pace, more),
-        bound_seconds=bound,
-        block=item.measure.block if bound is not None else None,
-        log_worse=memory.worse,
-        log_fine=memory.fine,
-        judged=_numbers(memory.judged),
-        stable_total=memory.stable_total,
-        counted=_numbers(memory.counted) if memory.counted else None,
-    )
-
-
-def _estimate(pace: EpisodeRate, more: float | None) -> str | None:
-    """About when `more` canary episodes will have ended; None beyond a year."""
-    if more is None or not pace.per_second > 0.0 or not 0.0 < (wait := more / pace.per_second) <= 366 * 86_400.0:
-        return None
-    return times.stamp(pace.now + timedelta(seconds=wait))
-
-
-def _memory(item: MetricEvidence) -> LookMemory:
-    judged, counted = _pair(item.judged), _pair(item.counted)
-    if judged is None or item.log_worse is None or item.log_fine is None:
-        return LookMemory()
-    return LookMemory(counted, judged, item.stable_total or 0.0, item.log_worse, item.log_fine)
-
-
-def _numbers(pair: Pair) -> list[float]:
-    return [pair.canary.n, pair.canary.total, pair.stable.n, pair.stable.total]
-
-
-def _pair(numbers: list[float] | None) -> Pair | None:
-    if not numbers or len(numbers) != 4:
-        return None
-    pair = Pair(Counts(*numbers[:2]), Counts(*numbers[2:]))
-    return pair if pair.canary.possible and pair.stable.possible else None

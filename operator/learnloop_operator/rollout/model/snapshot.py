@@ -11,9 +11,12 @@ from pydantic import ValidationError
 
 from learnloop_api.kinds import base, language_model, learning_agent, model_deployment
 from learnloop_api.wire.routing import RoutingTable
-from learnloop_operator.core import allowed_pods, artifacts_in_use, plan
+from learnloop_operator.core import allowed_pods, artifacts, plan, times
 from learnloop_operator.rollout import fast_lane, gate_verdict
 from learnloop_operator.rollout.evidence import Evidence
+
+GIVE_UP_RESTARTS = 3
+"""A container that has died this often with a sentence on its lips is not going to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,11 @@ class LiveArm:
     """The language model that it speaks by, as it was made; None: a policy of numbers."""
     unready_since: str | None = None
     """Since when it has had too few ready pods; None: it has enough, or it is unknown."""
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the pods have said, often enough, why they cannot serve this model."""
+        return self.ready == 0 and self.restarts >= GIVE_UP_RESTARTS and bool(self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +206,18 @@ class Snapshot(plan.BaseSnapshot):
         """How an arm is spoken to. A Gateway speaks plain HTTP to its backends."""
         return "https" if self.namespace in self.defaults.tls and self.spec.routing.mode == "service" else "http"
 
+    def arm(self, revision: str) -> LiveArm:
+        """The arm as the cluster has it; an absent one has no pods."""
+        return self.arms.get(revision) or LiveArm()
+
+    def look_at_pods(self, revision: str) -> float:
+        """Seconds until another look at an arm whose pods are not ready. Where none was made yet none can say anything:
+        why none is made, and that one is there, its Deployment tells."""
+        arm = self.arms.get(revision)
+        if arm is not None and not arm.replicas:
+            return times.LATEST
+        return times.next_look(arm.unready_since if arm else None, self.now)
+
     @property
     def annotations(self) -> Mapping[str, str]:
         """Annotations for the operator, cut to what a status can hold."""
@@ -269,7 +289,7 @@ def resolve(
 def _desired(
     spec: model_deployment.ModelDeploymentSpec, uri: str, sha256: str | None, field: str, namespace: str | None
 ) -> Desired:
-    if namespace is not None and (stray := artifacts_in_use.foreign(uri, namespace)):
+    if namespace is not None and (stray := artifacts.foreign(uri, namespace)):
         return Desired(problem=f"{field}.uri: {stray}", final=field == "spec.model")
     if sha256 is None and not uri.startswith(("uniform://", "base://")):
         missing = f"{field}.sha256: missing; every model but uniform:// needs the digest of its ONNX file"

@@ -7,12 +7,21 @@ from dataclasses import replace
 
 from learnloop_api.kinds.rollouts import gates, rollout_steps
 from learnloop_operator.core.times import seconds_since, stamp
-from learnloop_operator.rollout import arm_pods, evidence, reasons
-from learnloop_operator.rollout.judging import analysis_and_windows, fast_lane_arms, release_gates, shadow_step
-from learnloop_operator.rollout.model.orders_and_overrides import noted, who
-from learnloop_operator.rollout.model.rollout_state import COMPLETE, ArmState, NextState, State, done, happened, wait
+from learnloop_operator.rollout import evidence, reasons
+from learnloop_operator.rollout.judging import judgement, release_gates, shadow_step, watched_arms
+from learnloop_operator.rollout.model.orders import noted, who
+from learnloop_operator.rollout.model.rollout_state import (
+    COMPLETE,
+    ArmState,
+    NextState,
+    State,
+    canary_replicas,
+    done,
+    happened,
+    wait,
+)
 from learnloop_operator.rollout.model.snapshot import Snapshot
-from learnloop_operator.rollout.steps.stable_arm_and_rollback import roll_back
+from learnloop_operator.rollout.steps.rollback import roll_back
 from learnloop_operator.rollout.steps.waits import (
     Wait,
     approval,
@@ -31,13 +40,13 @@ def under_order(snapshot: Snapshot, state: State, canary: ArmState, hand: rollou
         return _paused(snapshot, state, hand)
     last = len(snapshot.spec.rollout.steps) - 1
     needed, ready = (
-        arm_pods.canary_replicas(snapshot.spec, last),
-        arm_pods.live_arm(snapshot, canary.revision).ready,
+        canary_replicas(snapshot.spec, last),
+        snapshot.arm(canary.revision).ready,
     )
     if state.step != last or ready < needed:
         sentence = f"{hand.verb} by {hand.by}: {ready} of the {needed} pods of {canary.revision} for 100 % are ready"
         after = replace(state, step=last)
-        soon = 0.0 if state.step != last else arm_pods.look_at_pods(snapshot, canary.revision)
+        soon = 0.0 if state.step != last else snapshot.look_at_pods(canary.revision)
         return NextState(after, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=soon, missing=COMPLETE)
     return _returned(state, canary, hand) if hand.verb == "undo" else _promoted(snapshot, state, canary, hand)
 
@@ -78,7 +87,7 @@ def _returned(state: State, canary: ArmState, hand: rollout_steps.Hand) -> NextS
 
 def advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     """One look at a rollout under way."""
-    if why := fast_lane_arms.gross_breach(snapshot, state, canary.revision, "the canary"):
+    if why := watched_arms.gross_breach(snapshot, state, canary.revision, "the canary"):
         return roll_back(snapshot, state, canary, reasons.GROSS_BREACH, why)
     return stalled_where_mute(snapshot, canary, _advance(snapshot, state, canary))
 
@@ -87,15 +96,15 @@ def _advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     step = state.step
     if step is None:
         return _starting(snapshot, state, canary)
-    state = analysis_and_windows.observed(snapshot, state, canary)
-    if arm_pods.live_arm(snapshot, canary.revision).ready == 0:
+    state = judgement.observed(snapshot, state, canary)
+    if snapshot.arm(canary.revision).ready == 0:
         return _lost_pods(snapshot, state, canary)
     return _at_step(snapshot, state, canary, step)
 
 
 def _starting(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
-    arm = arm_pods.live_arm(snapshot, canary.revision)
-    needed = arm_pods.canary_replicas(snapshot.spec, None)
+    arm = snapshot.arm(canary.revision)
+    needed = canary_replicas(snapshot.spec, None)
     if arm.ready >= needed:
         state = replace(state, step=0, weight=0, step_started_at=stamp(snapshot.now), step_base=0)
         first = snapshot.spec.rollout.steps[0]
@@ -123,11 +132,7 @@ def _lost_pods(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     given_up = _given_up(snapshot, state, canary, waited)
     if given_up:
         return given_up
-    text = (
-        f": {arm_pods.live_arm(snapshot, canary.revision).message}"
-        if arm_pods.live_arm(snapshot, canary.revision).message
-        else ""
-    )
+    text = f": {snapshot.arm(canary.revision).message}" if snapshot.arm(canary.revision).message else ""
     sentence = f"the canary {canary.revision} lost its last ready pod and gets no episodes until it is back{text}"
     events = happened(reasons.WEIGHT_LOWERED, sentence, warning=True) if state.weight else ()
     return NextState(
@@ -144,13 +149,13 @@ def _lost_pods(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
 def _next_look(snapshot: Snapshot, canary: ArmState, waited: float) -> float:
     """Not later than the progress deadline."""
     rest = snapshot.spec.rollout.progress_deadline_seconds - waited
-    return min(arm_pods.look_at_pods(snapshot, canary.revision), max(analysis_and_windows.SOON, rest))
+    return min(snapshot.look_at_pods(canary.revision), max(watched_arms.SOON, rest))
 
 
 def _given_up(snapshot: Snapshot, state: State, canary: ArmState, seconds: float) -> NextState | None:
-    arm = arm_pods.live_arm(snapshot, canary.revision)
+    arm = snapshot.arm(canary.revision)
     deadline = snapshot.spec.rollout.progress_deadline_seconds
-    if arm_pods.hopeless(arm):
+    if arm.hopeless:
         why = f"the pod gave up after {arm.restarts} starts: {arm.message}"
         return roll_back(snapshot, state, canary, reasons.MODEL_REFUSED, why)
     if seconds >= deadline:
@@ -162,8 +167,8 @@ def _given_up(snapshot: Snapshot, state: State, canary: ArmState, seconds: float
 
 def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> NextState:
     assert state.stable is not None, "a canary needs a stable arm"
-    verdict = analysis_and_windows.judge_canary(snapshot, state, canary, state.stable)
-    if state.weight and verdict.breach and not analysis_and_windows.young(snapshot, state):
+    verdict = judgement.judge_canary(snapshot, state, canary, state.stable)
+    if state.weight and verdict.breach and not watched_arms.young(snapshot, state):
         return roll_back(snapshot, state, canary, verdict.breach_reason, verdict.breach)
     wanted = snapshot.spec.rollout.steps[step]
     if state.hand:
@@ -217,7 +222,7 @@ def _change_weight(
     canary: ArmState,
     step: int,
     wanted: rollout_steps.RolloutStep,
-    verdict: analysis_and_windows.Judgement,
+    verdict: judgement.Judgement,
 ) -> NextState:
     """Any change of weight. One to 100 % needs the evidence of both arms: without episodes of stable nothing can be
     compared. A person, late pods or lost ones may have brought the canary to this step without it."""
@@ -238,13 +243,13 @@ def _to_weight(
     if snapshot.evidence.unavailable and wanted.weight > state.weight:
         sentence = f"holding at {state.weight} %: no evidence: {snapshot.evidence.unavailable}"
         return wait(state, snapshot.evidence.reason, sentence, interval, snapshot.evidence.unavailable)
-    arm, needed = arm_pods.live_arm(snapshot, canary.revision), arm_pods.canary_replicas(snapshot.spec, step)
+    arm, needed = snapshot.arm(canary.revision), canary_replicas(snapshot.spec, step)
     if arm.ready < needed and wanted.weight > state.weight:
         sentence = f"holding at {state.weight} %: {arm.ready} of the {needed} pods for {wanted.weight} % are ready"
         return wait(state, reasons.WAITING_FOR_PODS, sentence, interval)
     up = wanted.weight > state.weight
     sentence = f"step {step + 1}/{len(snapshot.spec.rollout.steps)}: {wanted.weight} % of new episodes to the canary"
-    after = state.at_weight(wanted.weight, analysis_and_windows.begun(state), snapshot.now)
+    after = state.at_weight(wanted.weight, watched_arms.begun(state), snapshot.now)
     name = reasons.WEIGHT_RAISED if up else reasons.WEIGHT_LOWERED
     return NextState(after, "Progressing", reasons.STEPPING, sentence, happened(name, sentence), again_after=interval)
 

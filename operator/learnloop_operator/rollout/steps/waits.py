@@ -7,11 +7,11 @@ from learnloop_api.kinds import base
 from learnloop_api.kinds.rollouts import rollout_steps
 from learnloop_operator.core.times import duration, parse, rough, seconds_since, stamp
 from learnloop_operator.rollout import evidence, reasons
-from learnloop_operator.rollout.judging import analysis_and_windows
-from learnloop_operator.rollout.model.orders_and_overrides import OrderAnnotation, one_pair, unanswered
+from learnloop_operator.rollout.judging import judgement, watched_arms
+from learnloop_operator.rollout.model.orders import OrderAnnotation, one_pair, unanswered
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
-from learnloop_operator.rollout.steps.stable_arm_and_rollback import roll_back
+from learnloop_operator.rollout.steps.rollback import roll_back
 
 _WAITS = (reasons.WAITING_FOR_APPROVAL, reasons.APPROVAL_OVERDUE)
 
@@ -96,14 +96,14 @@ def evidence_for(
     state: State,
     canary: ArmState,
     wanted: rollout_steps.RolloutStep,
-    verdict: analysis_and_windows.Judgement,
+    verdict: judgement.Judgement,
 ) -> Wait:
     """Whether this step has its evidence; the first thing that is missing speaks."""
     if snapshot.evidence.unavailable:
         return Wait(state, evidence.Missing(snapshot.evidence.reason, verdict.hold))
-    if analysis_and_windows.young(snapshot, state):
-        text = f"evidence counts from {analysis_and_windows.SHORTEST:.0f} s after the rollout's start on"
-        return Wait(state, evidence.Missing(reasons.NOT_ENOUGH_DATA, text), analysis_and_windows.SHORTEST)
+    if watched_arms.young(snapshot, state):
+        text = f"evidence counts from {watched_arms.SHORTEST:.0f} s after the rollout's start on"
+        return Wait(state, evidence.Missing(reasons.NOT_ENOUGH_DATA, text), watched_arms.SHORTEST)
     counted = snapshot.evidence.arms.get(canary.revision)
     problem = evidence.untimely(
         snapshot.evidence.clock, counted.scraped_at if counted else None, snapshot.now, "the canary"
@@ -113,12 +113,10 @@ def evidence_for(
     if counted is None:
         text = f"Prometheus has no series of the canary {canary.revision}: does it scrape the pods of this namespace?"
         return Wait(state, evidence.Missing(reasons.EMPTY_RESULT, text))
-    state = analysis_and_windows.settled(state, counted)
+    state = watched_arms.settled(state, counted)
     if state.step_base is None:
-        return Wait(
-            state, evidence.Missing(reasons.NOT_ENOUGH_DATA, "no sample of this step yet"), analysis_and_windows.SOON
-        )
-    finished = analysis_and_windows.episodes(snapshot, canary.revision) - state.step_base
+        return Wait(state, evidence.Missing(reasons.NOT_ENOUGH_DATA, "no sample of this step yet"), watched_arms.SOON)
+    finished = judgement.episodes(snapshot, canary.revision) - state.step_base
     if finished < wanted.min_episodes:
         return Wait(
             state, evidence.Missing(reasons.NOT_ENOUGH_DATA, _count(snapshot, state, finished, wanted.min_episodes))

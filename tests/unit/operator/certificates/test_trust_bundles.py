@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.reconcile.certificates_and_announcements import LOOK_SECONDS, TrustBundles
+from learnloop_operator.reconcile.trust_bundles import LOOK_SECONDS, TrustBundles
 
 
 class Kube:

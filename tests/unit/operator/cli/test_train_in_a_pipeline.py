@@ -6,11 +6,11 @@ import pytest
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.names import LABEL_AGENT
-from learnloop_operator.cli.approve_pause_promote import train
 from learnloop_operator.cli.cluster import refusal, unreachable
 from learnloop_operator.cli.engine_check import engine
 from learnloop_operator.cli.main import main
 from learnloop_operator.cli.objects import CommandError
+from learnloop_operator.cli.steering_verbs import train
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -57,7 +57,7 @@ class Pipeline:
 
 @pytest.mark.parametrize("phase", ["Validated", "Failed"])
 def test_a_pipeline_waits_for_the_verdict(phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop_operator.cli.approve_pause_promote.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("learnloop_operator.cli.steering_verbs.POLL_SECONDS", 0.01)
     options = {"wait": True, "timeout": 30.0}
     if phase == "Validated":
         assert train(Pipeline(phase), "la", **options).startswith("la-7 Validated: ")
@@ -73,7 +73,7 @@ def test_a_run_that_does_not_end_in_time_fails_the_pipeline() -> None:
 
 
 def test_a_run_that_is_deleted_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop_operator.cli.approve_pause_promote.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("learnloop_operator.cli.steering_verbs.POLL_SECONDS", 0.01)
 
     class Deleted(Pipeline):
         def find(self, plural: str, name: str) -> dict | None:
@@ -86,7 +86,7 @@ def test_a_run_that_is_deleted_ends_the_wait(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_pipeline_says_why_no_run_begins(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("learnloop_operator.cli.approve_pause_promote.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("learnloop_operator.cli.steering_verbs.POLL_SECONDS", 0.01)
     waiting = body("LearningAgent", "la", "RewardPolicy 'walker' is missing:\ncreate it", trainings=6)
 
     class Waits(Pipeline):
@@ -105,7 +105,7 @@ def test_a_pipeline_says_why_no_run_begins(monkeypatch: pytest.MonkeyPatch, caps
 
 @pytest.mark.parametrize("status", [None, 429, 503])
 def test_a_pipeline_outlives_an_api_server_that_is_away(status, monkeypatch, capsys):
-    monkeypatch.setattr("learnloop_operator.cli.approve_pause_promote.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("learnloop_operator.cli.steering_verbs.POLL_SECONDS", 0.01)
 
     class Away(Pipeline):
         def find(self, plural: str, name: str) -> dict | None:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from learnloop_common.untrusted_text import one_line, shown
-from learnloop_operator.cli import cluster, main as command, trace_why_progress
+from learnloop_operator.cli import cluster, explaining_verbs, main as command
 from learnloop_operator.cli.objects import CommandError, table
 
 EVIL = "fine\x1b]0;owned\x07\x1b[2J\r\nmdep/other Healthy \u202ella \x9b31m"
@@ -21,7 +21,7 @@ def test_no_command_prints_what_a_terminal_obeys(monkeypatch, capsys, fails):
         return EVIL
 
     monkeypatch.setattr(cluster, "KubernetesCluster", lambda *_: None)
-    monkeypatch.setattr(trace_why_progress, "why", output)
+    monkeypatch.setattr(explaining_verbs, "why", output)
     assert command.main(["why", "la"]) == int(fails)
     printed = capsys.readouterr()
     assert not set(OBEYED) & set(printed.out + printed.err)

@@ -9,7 +9,9 @@ import pytest
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import ANNOTATION_TRAIN, verb_annotation
 from learnloop_operator.cli import main
-from learnloop_operator.cli.approve_pause_promote import (
+from learnloop_operator.cli.explaining_verbs import trace, why
+from learnloop_operator.cli.objects import CommandError
+from learnloop_operator.cli.steering_verbs import (
     abort,
     approve,
     override,
@@ -23,8 +25,6 @@ from learnloop_operator.cli.approve_pause_promote import (
     train,
     undo,
 )
-from learnloop_operator.cli.objects import CommandError
-from learnloop_operator.cli.trace_why_progress import trace, why
 from learnloop_operator.rollout.model.snapshot import revision_of
 
 SHA = "ab" * 32

@@ -1,6 +1,6 @@
 """`kubectl learnloop why`: the arms, the evidence, the orders and who decided."""
 
-from learnloop_operator.cli.trace_why_progress import why
+from learnloop_operator.cli.explaining_verbs import why
 
 EVIDENCE = {
     "name": "success",

@@ -10,8 +10,8 @@ from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_operator.core.plan import Announcement, Call
 from learnloop_operator.data_plane_client import DataPlane
 from learnloop_operator.kube.errors import NotLeading
-from learnloop_operator.reconcile import certificates_and_announcements as announcer_module
-from learnloop_operator.reconcile.certificates_and_announcements import Announcer
+from learnloop_operator.reconcile import apply_plan as announcer_module
+from learnloop_operator.reconcile.apply_plan import Announcer
 from testing.simulation.rollout_cluster import BAD, BETTER, Cluster, uri
 
 

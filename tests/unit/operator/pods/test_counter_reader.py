@@ -27,7 +27,7 @@ from learnloop_operator.reconcile import fast_lane_reader
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.work_queue import utc_now
 from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, Questions, looked, of_analysis
-from learnloop_operator.rollout.judging.fast_lane_arms import WatchedArm
+from learnloop_operator.rollout.judging.watched_arms import WatchedArm
 from learnloop_serving.server_metrics import Metrics as ServerMetrics
 
 MD, REVISION, OTHER = "cart", "bbbbbbbb", "aaaaaaaa"

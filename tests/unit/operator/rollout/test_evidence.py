@@ -24,9 +24,9 @@ from learnloop_operator.prometheus.gather_evidence import gather
 from learnloop_operator.prometheus.pod_counters import parse
 from learnloop_operator.prometheus.queries import Arms, arm_evidence, counters_query
 from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.checks.metric_types import type_of
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.evidence import ArmEvidence, EvidenceRequest, Missing, Verdict, Window
-from learnloop_operator.rollout.metrics.metric_types import type_of
 from learnloop_operator.statistics.e_values import Counts
 from learnloop_serving.server_metrics import Metrics as ServerMetrics
 from testing.servers.ports import held_port

@@ -6,9 +6,9 @@ from typing import get_args
 import pytest
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
+from learnloop_operator.rollout.checks.metric_types import METRIC_TYPES, Measure, type_of
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.evidence import ArmEvidence, Verdict
-from learnloop_operator.rollout.metrics.metric_types import METRIC_TYPES, Measure, type_of
 from learnloop_operator.statistics.e_values import Counts
 from learnloop_operator.statistics.latency import quantile_of
 from testing.simulation.two_arm_rig import Rig

@@ -9,7 +9,7 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_operator.reconcile.model_deployment import route_problem
-from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.children.routing import read
 from learnloop_operator.rollout.children.serving_arms import arms
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.model.snapshot import (

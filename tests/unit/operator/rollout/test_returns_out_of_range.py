@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
-from learnloop_operator.rollout.checks.against_stable_and_error_budget import Comparison, compared
+from learnloop_operator.rollout.checks.against_stable import Comparison, compared
+from learnloop_operator.rollout.checks.metric_types import PLAIN, fitted, type_of
 from learnloop_operator.rollout.checks.thresholds import out_of_range
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Verdict
-from learnloop_operator.rollout.metrics.metric_types import PLAIN, fitted, type_of
 from learnloop_operator.statistics.canary_against_stable import LookMemory, Pair
 from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster

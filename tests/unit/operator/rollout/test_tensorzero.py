@@ -4,7 +4,7 @@ import tomllib
 from dataclasses import replace
 
 from learnloop_api.wire.routing import Arm
-from learnloop_operator.rollout.children import http_route_and_tensorzero
+from learnloop_operator.rollout.children import tensorzero
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.model.snapshot import Callers, Snapshot
 
@@ -22,7 +22,7 @@ def arms(canary: int = 10) -> list[Arm]:
 
 def registered(arms: list[Arm], **language) -> dict:
     """The manifests, by kind."""
-    return {item["kind"]: item for item in http_route_and_tensorzero.registered(situation(**language), arms)}
+    return {item["kind"]: item for item in tensorzero.registered(situation(**language), arms)}
 
 
 def situation(**language) -> Snapshot:
@@ -66,7 +66,7 @@ def test_where_a_gateway_draws_a_variant_leads_to_its_arm() -> None:
     telling = situation()
     routing = telling.spec.routing.model_copy(update={"mode": "gateway"})
     telling = replace(telling, spec=telling.spec.model_copy(update={"routing": routing}))
-    rendered = tomllib.loads(http_route_and_tensorzero.config(telling, arms()))
+    rendered = tomllib.loads(tensorzero.config(telling, arms()))
     bases = sorted(model["providers"]["learnloop"]["api_base"] for model in rendered["models"].values())
     assert [STABLE in bases[0], CANARY in bases[1]] == [True, True]
 
@@ -75,7 +75,7 @@ def test_a_caller_brings_his_own_token_where_callers_are_known_and_none_where_th
     telling = situation()
     anybody = replace(telling, defaults=replace(telling.defaults, callers=Callers("anybody", (), ())))
     for snapshot, where in ((telling, "dynamic::learnloop_token"), (anybody, "none")):
-        rendered = tomllib.loads(http_route_and_tensorzero.config(snapshot, arms()))
+        rendered = tomllib.loads(tensorzero.config(snapshot, arms()))
         keys = {model["providers"]["learnloop"]["api_key_location"] for model in rendered["models"].values()}
         assert keys == {where}
 
@@ -83,27 +83,27 @@ def test_a_caller_brings_his_own_token_where_callers_are_known_and_none_where_th
 def test_tensorzero_is_told_nothing_where_it_could_reach_the_fallback_alone() -> None:
     telling = situation()
     secret = replace(telling, defaults=replace(telling.defaults, tls=(telling.namespace,)))
-    assert http_route_and_tensorzero.registered(secret, arms()) == ()
-    (problem,) = http_route_and_tensorzero.refused(secret)
+    assert tensorzero.registered(secret, arms()) == ()
+    (problem,) = tensorzero.refused(secret)
     assert "use routing.mode gateway" in problem.message
-    assert http_route_and_tensorzero.refused(telling) == ()
+    assert tensorzero.refused(telling) == ()
     status = secret.before.model_copy(update={"observed_generation": secret.generation})
-    assert http_route_and_tensorzero.refused(replace(secret, before=status)) == (), "once for each change of the spec"
+    assert tensorzero.refused(replace(secret, before=status)) == (), "once for each change of the spec"
 
 
 def test_nobody_is_told_before_an_arm_serves_and_nothing_is_taken_away_meanwhile() -> None:
     telling = situation()
     assert decide(telling).outside == ()
-    manifest = http_route_and_tensorzero.registered(telling, arms())
+    manifest = tensorzero.registered(telling, arms())
     again = replace(telling, children=manifest)
-    assert http_route_and_tensorzero.strays(again, (), []) == ()
+    assert tensorzero.strays(again, (), []) == ()
 
 
 def test_what_is_told_no_more_is_taken_away() -> None:
     before = situation()
-    manifest = http_route_and_tensorzero.registered(before, arms())
+    manifest = tensorzero.registered(before, arms())
     after = replace(speaking(language={}), object=before.object, children=manifest)
-    gone = http_route_and_tensorzero.strays(after, http_route_and_tensorzero.registered(after, arms()), arms())
+    gone = tensorzero.strays(after, tensorzero.registered(after, arms()), arms())
     assert [ref.kind for ref in gone] == ["ConfigMap"]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.wire.training import TrainingRun, UpdateOrder
 from learnloop_operator.training.run_snapshot import TrainingSnapshot
 from testing.training.training_builders import NOW, after, condition, job, plan, proof, reason, situation, spec
@@ -92,9 +93,16 @@ def test_an_update_that_draws_as_what_serves_does_not_pass_without_a_divergence(
 
 
 def test_after_a_roll_back_the_next_update_begins_from_what_serves() -> None:
-    stable = {"uri": "learnloop://ns/old", "sha256": "d" * 64}
-    block = {"uri": f"learnloop://ns/{'a' * 64}", "sha256": "a" * 64}
-    deployment = {"status": {"stable": stable, "blockedRevisions": [block]}}
+    stable = {"revision": "12345678", "uri": f"learnloop://ns/{'d' * 64}", "sha256": "d" * 64}
+    artifact = {"uri": f"learnloop://ns/{'a' * 64}", "sha256": "a" * 64}
+    block = {
+        **artifact,
+        "revision": "1234abcd",
+        "reason": "RolledBack",
+        "message": "worse",
+        "at": "2026-03-01T11:00:00Z",
+    }
+    deployment = ModelDeploymentStatus.model_validate({"stable": stable, "blockedRevisions": [block]})
     body = plan(dataclasses.replace(proven(), spec=wanted(1), deployment=deployment)).calls[0].body
     assert (body["goes_on"], body["baseline_sha256"]) == (False, "d" * 64)
 

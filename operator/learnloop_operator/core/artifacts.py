@@ -1,9 +1,10 @@
-"""Artifacts of the data plane: which namespace can read one, and which are in use."""
+"""Artifacts: which can be read from a namespace, which were rolled back, and which are in use."""
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_operator.core.plan import Call, KubeObject
 
 SCHEME = "learnloop://"
@@ -20,6 +21,18 @@ def foreign(uri: str, namespace: str) -> str:
         f"{uri} belongs to namespace {home}, and only pods of {home} can read it: name an artifact of {namespace}, "
         f"or put the file where both can read it (https:// or s3://)"
     )
+
+
+def same(uri: str | None, sha256: str | None, other_uri: str | None, other_sha256: str | None) -> bool:
+    """An artifact is its digest, whatever its address is now; its address alone where neither has a digest."""
+    return sha256 == other_sha256 and (sha256 is not None or uri == other_uri)
+
+
+def rolled_back(
+    blocks: Sequence[BlockedRevision] | None, uri: str | None, sha256: str | None
+) -> BlockedRevision | None:
+    """The newest rollback of this artifact."""
+    return next((block for block in reversed(blocks or ()) if same(block.uri, block.sha256, uri, sha256)), None)
 
 
 _DIGEST = "[0-9a-f]{64}"

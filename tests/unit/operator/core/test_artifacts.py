@@ -6,11 +6,11 @@ from contextlib import suppress
 
 import pytest
 
-from learnloop_operator.core.artifacts_in_use import in_use
+from learnloop_operator.core.artifacts import in_use
 from learnloop_operator.data_plane_client import DataPlane
 from learnloop_operator.kube.errors import KubeError
 from learnloop_operator.kube.fenced_client import KubeClient
-from learnloop_operator.reconcile.certificates_and_announcements import ArtifactUsageReporter
+from learnloop_operator.reconcile.apply_plan import ArtifactUsageReporter
 
 A, B, C, D, E = ("a" * 64, "b" * 64, "c" * 64, "d" * 64, "e" * 64)
 

@@ -5,7 +5,7 @@ a mean to which each ended episode contributes once.
 
 Bounds are always valid: look as often as you like, and a good arm is rolled back at most once in 1/alpha. A confidence
 sequence of one arm's mean answers for min and max; bets on batches of the same time answer for what is compared with
-stable (checks/against_stable_and_error_budget.py).
+stable (checks/against_stable.py).
 """
 
 import math
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
+from learnloop_operator.rollout.checks.hard_bound import ENDED, HardBound, episode_bounds, slow_requests
 from learnloop_operator.rollout.evidence import ArmEvidence, ExtraSeries, number, ordinal
-from learnloop_operator.rollout.metrics.hard_bound import ENDED, HardBound, episode_bounds, slow_requests
 from learnloop_operator.statistics import canary_against_stable, latency
 from learnloop_operator.statistics.e_values import Counts, mean_interval
 

@@ -1,15 +1,14 @@
-"""The stable arm: its first model, the ways back to it, and the guard after 100 %.
+"""The stable arm: its first model, the guard after 100 %, and the loss of its pods.
 
-Every rollback ends with the arm out of the routing table. An arm that has lost its pods leaves its place to the canary.
+An arm that has lost its pods leaves its place to the canary.
 """
 
 from dataclasses import replace
 from datetime import timedelta
 
-from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_operator.core.times import parse, seconds_since, stamp
-from learnloop_operator.rollout import arm_pods, reasons
-from learnloop_operator.rollout.judging import analysis_and_windows, fast_lane_arms, release_gates
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.judging import judgement, release_gates, watched_arms
 from learnloop_operator.rollout.model.rollout_state import (
     COMPLETE,
     ArmState,
@@ -17,82 +16,11 @@ from learnloop_operator.rollout.model.rollout_state import (
     State,
     done,
     happened,
-    of_revision,
     past,
     why_blocked,
-    with_block,
 )
 from learnloop_operator.rollout.model.snapshot import Model, Snapshot
-
-
-def roll_back(snapshot: Snapshot, state: State, canary: ArmState, reason: str, why: str) -> NextState:
-    """Roll the canary back and block its revision."""
-    where = f"at {state.weight} %" if state.weight else "before its first episode"
-    sentence = f"RolledBack {where}: {why}"
-    return blocked(state.without_canary(), block_of(snapshot, canary, reason, sentence), reasons.ROLLED_BACK)
-
-
-def swap_back(snapshot: Snapshot, state: State, bad: ArmState, good: ArmState, reason: str, why: str) -> NextState:
-    """Give the promoted arm's place back to the one that was kept warm, and block the promoted revision."""
-    if arm_pods.ready(snapshot, good.revision) == 0 and snapshot.spec.serving.replicas > 0:
-        sentence = f"{why}; the old arm {good.revision} has no ready pod, so {bad.revision} keeps serving until it has"
-        return NextState(state, "Degraded", reasons.PODS_NOT_READY, sentence, (), 1.0, degraded=True, missing=COMPLETE)
-    sentence = f"RolledBack at 100 % while guarding: {why}"
-    after = replace(state.without_canary(), stable=good, previous=None, promoted_at=None)
-    return blocked(after, block_of(snapshot, bad, reason, sentence), reasons.SWAPPED_BACK)
-
-
-def blocked(after: State, block: BlockedRevision, event: str) -> NextState:
-    """The state after a revision was rolled back, told as a warning."""
-    return NextState(
-        replace(after, blocks=with_block(after.blocks, block)),
-        "RolledBack",
-        reasons.ROLLED_BACK,
-        block.message,
-        happened(event, block.message, warning=True),
-        again_after=1.0,
-    )
-
-
-def drop_canary(state: State, reason: str, sentence: str) -> NextState:
-    """Withdraw a canary that is not wanted any more; it is not blocked."""
-    return done(state.without_canary(), "Progressing", reason, sentence)
-
-
-def adopt(snapshot: Snapshot, state: State) -> NextState | None:
-    """Finish a rollback whose route or routing table was written and whose status was not: both carry its verdict."""
-    moves = (_adopted(snapshot, state, block) for block in snapshot.routing.verdicts())
-    return next((move for move in moves if move), None)
-
-
-def _adopted(snapshot: Snapshot, state: State, block: BlockedRevision) -> NextState | None:
-    recorded = of_revision(state.blocks, block.revision)
-    if (recorded and recorded.at == block.at) or not _is_of_this_rollout(block, state):
-        return None
-    if state.canary and state.canary.revision == block.revision:
-        return blocked(state.without_canary(), block, reasons.ROLLED_BACK)
-    if state.previous and state.stable and state.stable.revision == block.revision:
-        after = replace(state.without_canary(), stable=state.previous, previous=None, promoted_at=None)
-        return blocked(after, block, reasons.SWAPPED_BACK)
-    return None
-
-
-def _is_of_this_rollout(block: BlockedRevision, state: State) -> bool:
-    began, blocked_at = parse(state.rollout_started_at), parse(block.at)
-    return began is not None and blocked_at is not None and blocked_at >= began
-
-
-def block_of(snapshot: Snapshot, arm: ArmState, reason: str, sentence: str) -> BlockedRevision:
-    """The record of a rolled-back arm."""
-    return BlockedRevision(
-        revision=arm.revision,
-        uri=arm.model.uri,
-        sha256=arm.model.sha256,
-        reason=reason,
-        message=sentence[:1024],
-        at=stamp(snapshot.now),
-    )
-
+from learnloop_operator.rollout.steps.rollback import block_of, blocked, swap_back
 
 # After 100 %: the old arm stays warm for keepForSeconds and the same checks keep watching the new one.
 #
@@ -117,21 +45,19 @@ def guard(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> Nex
 
 
 def _guarded(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> NextState:
-    if why := fast_lane_arms.gross_breach(snapshot, state, new.revision, "the promoted arm"):
+    if why := watched_arms.gross_breach(snapshot, state, new.revision, "the promoted arm"):
         return swap_back(snapshot, state, new, old, reasons.GROSS_BREACH, why)
-    verdict = analysis_and_windows.judge_promoted(snapshot, state, new, old)
+    verdict = judgement.judge_promoted(snapshot, state, new, old)
     if verdict.breach:
         return swap_back(snapshot, state, new, old, verdict.breach_reason, verdict.breach)
     keep = snapshot.spec.rollout.keep_for_seconds
     left = keep - seconds_since(state.promoted_at, snapshot.now)
     longest = DEADLINES * snapshot.spec.analysis.episode_deadline_seconds
-    hangs = analysis_and_windows.promoted_may_hang(snapshot, state, new, old) if -longest < left <= 0 else None
+    hangs = judgement.promoted_may_hang(snapshot, state, new, old) if -longest < left <= 0 else None
     if left <= 0 and not hangs:
         # An unseen guard does not claim that the model held: an arm that was proven keeps nothing warm for that.
-        sentence = f"{new.revision} held for {keep} s after its promotion; the old arm {old.revision} is removed"
-        if verdict.hold:
-            sentence = f"the guard of {new.revision} is over and saw no breach, but too little to say that it held: "
-            sentence += f"{verdict.hold}; the old arm {old.revision} is removed"
+        counted = f"was not seen to break a check, {verdict.hold}" if verdict.hold else "held"
+        sentence = f"{new.revision} {counted}, for {keep} s after its promotion; the old arm {old.revision} is removed"
         after = replace(state, previous=None)
         # That all went as the promotion said is in the status, and no event; that no look was possible is one.
         events = happened(reasons.GUARD_OVER, sentence, warning=True) if verdict.hold else ()
@@ -205,7 +131,7 @@ def serve_first_model(snapshot: Snapshot, state: State) -> NextState | None:
     if block:
         sentence = f"{why_blocked(block, model)}; nothing serves until a new model, or a retry"
         return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
-    arm = arm_pods.live_arm(snapshot, model.revision)
+    arm = snapshot.arm(model.revision)
     if arm.ready > 0 and release_gates.closed(snapshot, state, model.revision):
         return _first_at_gates(snapshot, state, model)
     if arm.ready > 0 or (snapshot.spec.serving.replicas == 0 and arm.pod is not None):
@@ -216,10 +142,10 @@ def serve_first_model(snapshot: Snapshot, state: State) -> NextState | None:
     sentence = f"waiting for the pods of the first model {model.revision}{text}"
     return NextState(
         state,
-        "Degraded" if arm_pods.hopeless(arm) else "Pending",
+        "Degraded" if arm.hopeless else "Pending",
         reasons.WAITING_FOR_PODS,
         sentence,
-        again_after=arm_pods.look_at_pods(snapshot, model.revision),
+        again_after=snapshot.look_at_pods(model.revision),
         degraded=bool(arm.message),
     )
 
@@ -243,11 +169,11 @@ def serve_by_canary_when_stable_is_lost(
 ) -> NextState:
     """Most users are refused, and nothing can be compared. When stable's pods have been given up, as a canary's are
     (canary_steps.py), the canary serves as a first model does: when it has pods and has passed its gates."""
-    arm, rollout = arm_pods.live_arm(snapshot, stable.revision), snapshot.spec.rollout
+    arm, rollout = snapshot.arm(stable.revision), snapshot.spec.rollout
     words = f": {arm.message}" if arm.message else ""
-    given_up = arm_pods.hopeless(arm) or seconds_since(stable.since, snapshot.now) >= rollout.progress_deadline_seconds
+    given_up = arm.hopeless or seconds_since(stable.since, snapshot.now) >= rollout.progress_deadline_seconds
     wanted = snapshot.desired.model is not None and snapshot.desired.model.revision == canary.revision
-    able = wanted and state.hand is None and arm_pods.ready(snapshot, canary.revision) > 0
+    able = wanted and state.hand is None and snapshot.arm(canary.revision).ready > 0
     if (
         onward.phase == "RolledBack"
         or release_gates.closed(snapshot, state, canary.revision)
@@ -264,10 +190,10 @@ def await_stable_pods(snapshot: Snapshot, state: State) -> NextState | None:
     """The stable arm has no pod that can serve."""
     if state.stable is None or snapshot.spec.serving.replicas == 0:
         return None
-    arm = arm_pods.live_arm(snapshot, state.stable.revision)
+    arm = snapshot.arm(state.stable.revision)
     if arm.ready > 0:
         return None
     text = f": {arm.message}" if arm.message else ""
     sentence = f"the stable arm {state.stable.revision} has no ready pod{text}"
-    soon = arm_pods.look_at_pods(snapshot, state.stable.revision)
+    soon = snapshot.look_at_pods(state.stable.revision)
     return NextState(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=soon, degraded=True)

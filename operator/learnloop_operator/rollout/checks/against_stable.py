@@ -2,33 +2,20 @@
 
 Both bet on what the two arms finish between two looks at one weight, while their endings are steady
 (unfinished_episodes.py). A test is `worse`, `fine` or undecided; a ratio asks only whether the canary is worse.
-
-The error budget says how often each check may roll back a healthy arm, as parts of analysis.alpha. Tests, bounds and
-ratios share one alpha. UNFINISHED of another is for episodes that do not end, FAST_LANE of it for the fast lane, and
-each step in shadow has one (judging/shadow_step.py). So without such a step it is 1.6 alpha in all. A pass needs every
-test, so each test may use the whole alpha for it (statistics/canary_against_stable.py).
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import lru_cache
 
-from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
-from learnloop_operator.core.times import duration, rough
+from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
+from learnloop_operator.core import times
 from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.checks.error_budget import bars_of
+from learnloop_operator.rollout.checks.metric_types import PLAIN, Measure, chance_text, max_drop_share, type_of
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Evidence, Verdict, count, number
-from learnloop_operator.rollout.metrics.metric_types import PLAIN, Measure, chance_text, max_drop_share, type_of
-from learnloop_operator.statistics.canary_against_stable import (
-    Bars,
-    LookMemory,
-    Pair,
-    bars,
-    chance,
-    look,
-    needed,
-    proven,
-)
+from learnloop_operator.statistics.canary_against_stable import Bars, LookMemory, Pair, chance, look, needed, proven
 from learnloop_operator.statistics.e_values import Counts
 
 EMPTY = LookMemory()
@@ -161,7 +148,7 @@ def weigh(metric: MetricThreshold, item: Comparison, analysis: Analysis, share: 
     more = needed(memory, drop, bar, share) if 0.0 < share < 1.0 else None
     wait = "no end in sight at these rates" if more is None else f"about {more:.0f} more canary episodes needed"
     if more is not None and per_second > 0.0:
-        wait += f", {duration(rough(more / per_second))} at the present rate"
+        wait += f", {times.duration(times.rough(more / per_second))} at the present rate"
     bounds = f"bars {_bar(bar.worse)} and {_bar(bar.fine)}"
     reason = reasons.NO_END_IN_SIGHT if more is None else reasons.NOT_ENOUGH_DATA
     text = f"{words} {over}: undecided: P(worse) {worse}, {tolerated} {fine}; {bounds}; {wait}"
@@ -183,35 +170,84 @@ def _bar(log_evidence: float) -> str:
     return f"{chance(log_evidence):.6g}"
 
 
-UNFINISHED = 0.5
-FAST_LANE = 0.1
-TIMES = 3
-"""A bound is asked of the canary, of the other arms of an experiment, and of the promoted arm by counters that start
-over. Whether episodes end is asked of the canary, of the promoted arm, and of either again when counters start over."""
+# Comparisons as the status keeps them.
 
 
-def rollback_checks(analysis: Analysis) -> int:
-    """Sequential tests and bounds, each of which may roll back alone; at least 1.
+@dataclass(frozen=True, slots=True)
+class EpisodeRate:
+    """How soon episodes come: what an estimate is made of."""
 
-    A query is compared directly and takes nothing of the budget.
-    """
-    return max(1, sum([type_of(metric).rollback_checks(metric) for metric in analysis.metrics]))
-
-
-def bars_of(analysis: Analysis) -> Bars:
-    return bars(analysis.alpha, rollback_checks(analysis))
-
-
-def alpha_of_bound(analysis: Analysis, arms: int = 1) -> float:
-    """Chance with which each bound of so many arms may be called broken though it holds, however often one looks."""
-    return analysis.alpha / (rollback_checks(analysis) * TIMES * arms)
+    now: datetime
+    share: float
+    """The canary's share of new episodes, 0..1."""
+    per_second: float
+    """Episodes the canary finishes."""
 
 
-def alpha_of_unfinished(analysis: Analysis, arms: int = 1) -> float:
-    """The same for episodes that do not end."""
-    return UNFINISHED * analysis.alpha / (TIMES * arms)
+def load_evidence(saved: Iterable[MetricEvidence]) -> tuple[Comparison, ...]:
+    """Comparisons from a status; damaged numbers start over."""
+    result = []
+    for item in saved:
+        memory = _memory(item)
+        measure = Measure(item.bound_seconds, item.block or 1.0) if memory != LookMemory() else Measure()
+        result.append(Comparison(item.name, item.claim, memory, measure))
+    return tuple(result)
 
 
-def bar_of_fast_lane(analysis: Analysis, bounds: int, arms: int = 1) -> float:
-    """Log e-value at which one of so many bounds of each arm counts as broken beyond doubt."""
-    return math.log(max(1, bounds * arms) / (FAST_LANE * analysis.alpha))
+def save_evidence(
+    comparisons: Iterable[Comparison], analysis: Analysis, pace: EpisodeRate
+) -> list[MetricEvidence] | None:
+    """Every comparison, in the order of the metrics; None without any."""
+    recorded, bar = current(analysis, comparisons), bars_of(analysis)
+    return [
+        _saved(recorded[metric.name], metric, bar, pace) for metric in analysis.metrics if metric.name in recorded
+    ] or None
+
+
+def _saved(item: Comparison, metric: MetricThreshold, bar: Bars, pace: EpisodeRate) -> MetricEvidence:
+    """A ratio proves nothing but a breach, which ends the rollout: until then it is undecided."""
+    memory, tested = item.memory, metric.test == "sequential"
+    drop = max_drop_share(metric) if tested else None
+    more = needed(memory, drop, bar, pace.share) if drop is not None and 0.0 < pace.share < 1.0 else None
+    bound = item.measure.bound if item.begun else None
+    return MetricEvidence(
+        name=item.name,
+        claim=item.question,
+        verdict=proven(memory, bar) if tested else "undecided",
+        chance_worse=round(chance(memory.worse), 6),
+        chance_fine=round(chance(memory.fine), 6) if tested else None,
+        needed_episodes=None if more is None else int(more),
+        estimated_at=_estimate(pace, more),
+        bound_seconds=bound,
+        block=item.measure.block if bound is not None else None,
+        log_worse=memory.worse,
+        log_fine=memory.fine,
+        judged=_numbers(memory.judged),
+        stable_total=memory.stable_total,
+        counted=_numbers(memory.counted) if memory.counted else None,
+    )
+
+
+def _estimate(pace: EpisodeRate, more: float | None) -> str | None:
+    """About when `more` canary episodes will have ended; None beyond a year."""
+    if more is None or not pace.per_second > 0.0 or not 0.0 < (wait := more / pace.per_second) <= 366 * 86_400.0:
+        return None
+    return times.stamp(pace.now + timedelta(seconds=wait))
+
+
+def _memory(item: MetricEvidence) -> LookMemory:
+    judged, counted = _pair(item.judged), _pair(item.counted)
+    if judged is None or item.log_worse is None or item.log_fine is None:
+        return LookMemory()
+    return LookMemory(counted, judged, item.stable_total or 0.0, item.log_worse, item.log_fine)
+
+
+def _numbers(pair: Pair) -> list[float]:
+    return [pair.canary.n, pair.canary.total, pair.stable.n, pair.stable.total]
+
+
+def _pair(numbers: list[float] | None) -> Pair | None:
+    if not numbers or len(numbers) != 4:
+        return None
+    pair = Pair(Counts(*numbers[:2]), Counts(*numbers[2:]))
+    return pair if pair.canary.possible and pair.stable.possible else None

@@ -1,22 +1,15 @@
-"""Judge an arm by each check of its evidence; since when Prometheus is asked about it, and what counts for a step.
-
-A step counts the episodes that ended in it, not those that were merely seen in it first. Prometheus learns of an
-episode when it scrapes next. Whatever ended just before a step began shows up after it, so a step's count starts from a
-sample that was taken when the step had begun. What ended between the two counts for neither: the mistake is on the
-careful side, and no longer than one scrape.
-"""
+"""Judge an arm by each check of its evidence."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core import times
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks import against_stable_and_error_budget, thresholds, unfinished_episodes
-from learnloop_operator.rollout.evidence import ArmEvidence, Check, Verdict, Window, hold, lost
-from learnloop_operator.rollout.metrics.metric_types import type_of
-from learnloop_operator.rollout.model.experiment_state import ExperimentState
+from learnloop_operator.rollout.checks import against_stable, error_budget, thresholds, unfinished_episodes
+from learnloop_operator.rollout.checks.metric_types import type_of
+from learnloop_operator.rollout.evidence import Check, Verdict, hold, lost
+from learnloop_operator.rollout.judging import watched_arms
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 
@@ -42,7 +35,7 @@ class Pairing:
     reference: str
     candidate_name: str = "the canary"
     reference_name: str = "stable"
-    comparisons: Mapping[str, against_stable_and_error_budget.Comparison] = field(default_factory=dict)
+    comparisons: Mapping[str, against_stable.Comparison] = field(default_factory=dict)
     """Evidence of both arms from the same time, by metric."""
     apart: str = ""
     """Why the two are not compared now: ratios neither break nor hold."""
@@ -54,14 +47,12 @@ class Pairing:
 
 def observed(snapshot: Snapshot, state: State, canary: ArmState) -> State:
     """The state after its comparisons have taken this look. They compare while both arms get episodes only."""
-    if snapshot.evidence.unavailable or state.stable is None or young(snapshot, state):
+    if snapshot.evidence.unavailable or state.stable is None or watched_arms.young(snapshot, state):
         return state
     concurrent = 0 < state.weight < 100 and is_steady(snapshot, state, canary.revision)
     pair = canary.revision, state.stable.revision
     analysis = snapshot.spec.analysis
-    after = against_stable_and_error_budget.compared(
-        analysis, state.comparisons, snapshot.evidence, *pair, concurrent=concurrent
-    )
+    after = against_stable.compared(analysis, state.comparisons, snapshot.evidence, *pair, concurrent=concurrent)
     return state if after == state.comparisons else replace(state, comparisons=after)
 
 
@@ -80,7 +71,7 @@ def judge_canary(snapshot: Snapshot, state: State, canary: ArmState, stable: Arm
     together = any(0 < step.weight < 100 for step in earlier)
     if apart and not together:
         apart = "no step lets both arms play at the same time"
-    comparisons = against_stable_and_error_budget.current(snapshot.spec.analysis, state.comparisons)
+    comparisons = against_stable.current(snapshot.spec.analysis, state.comparisons)
     finished = state.weight == 100 and together
     pairing = Pairing(canary.revision, stable.revision, comparisons=comparisons, apart=apart, finished=finished)
     return _judge(snapshot, state, pairing)
@@ -113,7 +104,7 @@ def _judge(snapshot: Snapshot, state: State, pairing: Pairing) -> Judgement:
     evidence = snapshot.evidence
     if evidence.unavailable:
         return Judgement(hold=f"no evidence: {evidence.unavailable}", hold_reason=evidence.reason)
-    alpha = against_stable_and_error_budget.alpha_of_bound(snapshot.spec.analysis)
+    alpha = error_budget.alpha_of_bound(snapshot.spec.analysis)
     checks = [_check(snapshot, state, metric, pairing, alpha) for metric in snapshot.spec.analysis.metrics]
     if result := _unfinished(snapshot, state, pairing):
         checks.append(result)
@@ -151,7 +142,7 @@ def _check(snapshot: Snapshot, state: State, metric: MetricThreshold, pairing: P
     if plain.verdict is not Verdict.PASS:
         return plain
     played = comparison.memory.judged.canary.n if comparison else 0.0
-    if pairing.finished and against_stable_and_error_budget.question_of(metric) and played < metric.min_episodes:
+    if pairing.finished and against_stable.question_of(metric) and played < metric.min_episodes:
         text = f"{metric.name}: {played:.0f} of {metric.min_episodes} episodes were compared before stable had no more"
         return hold(f"{text}; `kubectl learnloop restart` compares again", reasons.NO_END_IN_SIGHT)
     if metric.test != "sequential":
@@ -167,9 +158,7 @@ def _check(snapshot: Snapshot, state: State, metric: MetricThreshold, pairing: P
     if not pairing.finished and counted is None:
         return hold(f"{metric.name}: no number for stable at this look, the test waits", reasons.EMPTY_RESULT)
     per_second = episode_rate(snapshot, state, pairing.candidate)
-    return against_stable_and_error_budget.weigh(
-        metric, comparison, snapshot.spec.analysis, state.weight / 100.0, per_second
-    )
+    return against_stable.weigh(metric, comparison, snapshot.spec.analysis, state.weight / 100.0, per_second)
 
 
 def episode_rate(snapshot: Snapshot, state: State, revision: str) -> float:
@@ -183,77 +172,3 @@ def episodes(snapshot: Snapshot, revision: str) -> int:
     """Finished episodes of the arm in its window; 0 where nothing is known."""
     arm = snapshot.evidence.arms.get(revision)
     return arm.episodes if arm else 0
-
-
-SHORTEST = 15.0
-"""Seconds: `increase` needs two scrapes inside the window."""
-STAMP = timedelta(seconds=1)
-"""A step's beginning is on record in whole seconds, rounded down."""
-SOON = 1.0
-"""Seconds until the next look while a step waits for its first sample."""
-
-
-def begun(state: State) -> int | None:
-    """The base of a step that begins now; None where it has to be taken from a later sample. A canary that never had
-    a weight has no episodes that could still show up."""
-    return state.step_base if state.weight == 0 else None
-
-
-def settled(state: State, canary: ArmEvidence | None) -> State:
-    """The state with the step's base, as soon as every pod was scraped in this step. A count that shrank (pods that
-    left) takes the base along; an older sample, of the other one of two Prometheus servers, does not."""
-    total = canary.episodes if canary else 0
-    if state.step_base is not None and state.step_base <= total:
-        return state
-    began = times.parse(state.step_started_at)
-    if began is not None and (canary is None or canary.scraped_at is None or canary.scraped_at < began + STAMP):
-        return state
-    return replace(state, step_base=total)
-
-
-def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
-    """While a canary is out both arms are compared over the whole rollout: at 100 % stable has no fresh episodes left.
-    A guarded arm is watched since its promotion, against the old arm's figures of the rollout. An arm in shadow plays
-    no episodes."""
-    if shadow_window(snapshot, state) is not None:
-        return ()
-    if state.stable and not state.canary and state.experiment and state.experiment.running:
-        return _of_experiment(snapshot, state.stable.revision, state.experiment)
-    since_rollout = _seconds(state.rollout_started_at, snapshot)
-    if state.stable and state.canary:
-        # Asked before the first weight too: without a source of evidence the canary gets no episode.
-        return Window(state.canary.revision, since_rollout), Window(state.stable.revision, since_rollout)
-    if state.stable and state.previous:
-        return (
-            Window(state.stable.revision, _seconds(state.promoted_at, snapshot)),
-            Window(state.previous.revision, since_rollout),
-        )
-    return ()
-
-
-def young(snapshot: Snapshot, state: State) -> bool:
-    """For its first seconds Prometheus' window also covers an earlier rollout of this revision, which may have failed:
-    only the fast lane may roll back then."""
-    return times.seconds_since(state.rollout_started_at, snapshot.now) < SHORTEST
-
-
-def _of_experiment(snapshot: Snapshot, stable: str, trial: ExperimentState) -> tuple[Window, ...]:
-    """All arms since they began to play."""
-    if trial.phase == "Starting":
-        return ()
-    seconds = _seconds(trial.started_at, snapshot)
-    revisions = (stable, *(player.model.revision for player in trial.challengers()))
-    return tuple(Window(revision, seconds) for revision in revisions)
-
-
-def shadow_window(snapshot: Snapshot, state: State) -> Window | None:
-    """While a canary is in shadow: its copies since the step began."""
-    if state.canary is None or state.step is None or state.weight:
-        return None
-    if snapshot.spec.rollout.steps[state.step].shadow is None:
-        return None
-    return Window(state.canary.revision, _seconds(state.step_started_at, snapshot))
-
-
-def _seconds(since: str | None, snapshot: Snapshot) -> int:
-    return int(max(SHORTEST, times.seconds_since(since, snapshot.now)))

@@ -1,19 +1,28 @@
-"""The routing table that follows from a state, and whether it says anything new."""
+"""Routing of new episodes: the table for our own servers, and the HTTPRoute for a Gateway before them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
+from learnloop_api import names
 from learnloop_api.kinds.model_deployment import BlockedRevision
-from learnloop_api.names import GROUP, PORT_SERVING
-from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, Arm, Limits, RoutingTable, arm_name
-from learnloop_operator.core.plan import noted
-from learnloop_operator.rollout import arm_pods
+from learnloop_api.wire.routing import (
+    DEAD_MAN_SECONDS,
+    ROUTING_KEY,
+    Arm,
+    Limits,
+    RoutingTable,
+    arm_name,
+    routing_config_map,
+)
+from learnloop_operator.core.plan import KubeObject, child, noted
+from learnloop_operator.rollout.children import serving_arms
 from learnloop_operator.rollout.judging import release_gates, shadow_step
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import LiveRoute, LiveRouting, Snapshot
 
-ANNOTATION_BLOCKED = f"{GROUP}/blocked-revision"
+ANNOTATION_BLOCKED = f"{names.GROUP}/blocked-revision"
 """On the ConfigMap and the HTTPRoute: the verdict that goes with them. One write carries both."""
 
 HORIZON = timedelta(seconds=DEAD_MAN_SECONDS)
@@ -46,6 +55,19 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
     )
 
 
+def config_map(snapshot: Snapshot, state: State, table: RoutingTable) -> KubeObject:
+    """The ConfigMap: table and verdict in one write."""
+    return child(
+        snapshot.object,
+        api_version="v1",
+        kind="ConfigMap",
+        name=routing_config_map(snapshot.name),
+        labels=serving_arms.labels(snapshot),
+        annotations=write_blocked(state.blocked),
+        data={ROUTING_KEY: table.to_json()},
+    )
+
+
 def lowers(live: LiveRoute | None, wanted: Sequence[Arm]) -> bool:
     """Whether an arm other than the one that is to be stable leaves the route, or gets less by `wanted`."""
     left = {arm.revision: 100 if arm.role == "stable" else arm.weight for arm in wanted}
@@ -75,7 +97,7 @@ def drawn_arms(snapshot: Snapshot, state: State) -> list[Arm]:
 
 
 def _arm(snapshot: Snapshot, revision: str, role: str, weight: int) -> Arm:
-    url = f"{snapshot.scheme}://{arm_name(snapshot.name, revision)}.{snapshot.namespace}.svc:{PORT_SERVING}"
+    url = f"{snapshot.scheme}://{arm_name(snapshot.name, revision)}.{snapshot.namespace}.svc:{names.PORT_SERVING}"
     return Arm.model_validate({"revision": revision, "role": role, "weight": weight, "url": url})
 
 
@@ -133,10 +155,78 @@ def with_shares(snapshot: Snapshot, state: State, arms: Sequence[Arm]) -> list[A
     return [
         arm.model_copy(
             update={
-                "share": round(
-                    parts[arm.revision] / whole / max(1, arm_pods.replicas(snapshot, state, arm.revision)), 6
-                )
+                "share": round(parts[arm.revision] / whole / max(1, state.replicas(snapshot.spec, arm.revision)), 6)
             }
         )
         for arm in arms
     ]
+
+
+# A route (gateway.networking.k8s.io/v1): its last rule draws the arm of a new episode by weight; the rules before it
+# bring a request that names its arm in `x-learnloop-arm` to that arm. A withdrawn arm has neither.
+
+
+_ANY_PATH = {"path": {"type": "PathPrefix", "value": "/"}}
+
+
+def http_route(snapshot: Snapshot, table: RoutingTable, block: BlockedRevision | None = None) -> dict[str, Any] | None:
+    """The route and the verdict that goes with it; None while no arm serves, for without a backend it would answer 500.
+
+    `table`: with the weights that are to be drawn by. Defaults of the Gateway API are spelt out, so that the live
+    object equals the manifest.
+    """
+    gateway = snapshot.spec.routing.gateway
+    if gateway is None or not table.arms:
+        return None
+    parent: dict[str, Any] = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": gateway.name}
+    if gateway.namespace:
+        parent["namespace"] = gateway.namespace
+    if gateway.section_name:
+        parent["sectionName"] = gateway.section_name
+    by_header = [
+        {
+            "matches": [{**_ANY_PATH, "headers": [{"type": "Exact", "name": names.HEADER_ARM, "value": arm.revision}]}],
+            "backendRefs": [_backend(snapshot, arm.revision, 1)],
+        }
+        for arm in table.arms
+    ]
+    by_weight = {
+        "matches": [_ANY_PATH],
+        "backendRefs": [_backend(snapshot, arm.revision, arm.weight) for arm in table.arms],
+    }
+    spec: dict[str, Any] = {"parentRefs": [parent], "rules": [*by_header, by_weight]}
+    if snapshot.spec.routing.hostnames:
+        spec["hostnames"] = list(snapshot.spec.routing.hostnames)
+    return child(
+        snapshot.object,
+        api_version="gateway.networking.k8s.io/v1",
+        kind="HTTPRoute",
+        name=snapshot.name,
+        labels=serving_arms.labels(snapshot),
+        annotations=write_blocked(block),
+        spec=spec,
+    )
+
+
+def read_route(route: Mapping[str, Any] | None, name: str) -> LiveRoute | None:
+    """Reads the live route of the ModelDeployment `name`, as far as we wrote it."""
+    if route is None:
+        return None
+    weights: dict[str, int] = {}
+    rules = (route.get("spec") or {}).get("rules") or []
+    for rule in rules:  # the last one is the draw; an arm that only the others name has weight 0
+        for item in rule.get("backendRefs") or ():
+            weights[str(item.get("name"))] = int(item.get("weight", 1)) if rule is rules[-1] else 0
+    prefix = arm_name(name, "")
+    arms = {backend.removeprefix(prefix): weight for backend, weight in weights.items() if backend.startswith(prefix)}
+    return LiveRoute(arms, read_blocked(route.get("metadata")))
+
+
+def _backend(snapshot: Snapshot, revision: str, weight: int) -> dict[str, Any]:
+    return {
+        "group": "",
+        "kind": "Service",
+        "name": arm_name(snapshot.name, revision),
+        "port": names.PORT_SERVING,
+        "weight": weight,
+    }

@@ -1,1 +1,0 @@
-"""The types of metrics, one module each: what each one counts, compares, asks for and says."""
