@@ -2,13 +2,15 @@
 
 Saito et al., 2021, arXiv 2008.07146: clicks on a shop's recommendations by a uniform policy and by Bernoulli Thompson
 sampling, two campaigns, 10,000 rows each. A row is an episode of one step: user, place on the page, item, click. Truth
-is the target's own mean click rate.
+is the target's own mean click rate. The data's own library, obp, estimates the same.
 """
 
 import csv
 import multiprocessing
 import os
+import subprocess
 import sys
+import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +44,8 @@ DATA = Documents(
 POSITIONS = 3
 USER = [f"user_feature_{number}" for number in range(4)]
 DRAWS = 100_000
+PEER, PEER_OVERRIDES = "obp==0.5.7", Path(__file__).with_name("obp-overrides.txt")
+"""It pins torch 1.12, which has no wheels for today's Python: the overrides let it have newer ones."""
 Floats = NDArray[np.float64]
 
 
@@ -115,6 +119,7 @@ def main() -> int:
                 parts.append(part)
                 suite.cases += resamples
                 print(campaign, target, "from", logged, part, file=sys.stderr, flush=True)
+                _peer(acting[target], both[logged], part["truth"], resamples)
                 if part["worse_promotions"]:
                     suite.fails(f"{campaign}: the log of {logged} promotes {target}, which is worse: {part}")
     for name, least in (("covered", 0.95), ("verdicts", 0.5)):
@@ -129,6 +134,26 @@ def _estimate(target: ByPosition, log: Log, seed: int) -> Estimate:
     drawn = np.random.default_rng(seed).integers(0, len(log.action), len(log.action))
     proof, others = (log.steps(half) for half in np.array_split(drawn, 2))
     return evaluate(target, proof, others, space, 1.0, seed, device)
+
+
+def _peer(target: ByPosition, log: Log, truth: float, resamples: int) -> None:
+    """Print how often obp's intervals cover the truth."""
+    made = [str(Path(__file__).parents[1] / "peer_venv"), sys.executable, "judges-open-bandit", PEER]
+    made += ["--override", str(PEER_OVERRIDES)]
+    python = subprocess.run(made, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(
+            file := f"{folder}/log.npz",
+            action=log.action,
+            position=log.observation[:, :POSITIONS].argmax(axis=1),
+            click=log.click.astype(np.int64),
+            propensity=log.propensity.astype(np.float64),
+            context=log.observation[:, POSITIONS:],
+            probability=target.probability,
+            truth=truth,
+        )
+        program = str(Path(__file__).with_name("open_bandit_peer.py"))
+        subprocess.run([python, program, file, str(resamples)], check=True, stdout=sys.stderr, timeout=600)
 
 
 def _part(results: list[Estimate], truth: float, logged: float) -> dict[str, float]:
