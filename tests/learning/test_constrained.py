@@ -73,6 +73,9 @@ def driven(road: Path, rate: float | None, revision: str) -> tuple[float, float]
     proof = DirectoryStore(road / "store", order.job).proof()
     assert proof is not None
     greedy = export.OnnxPolicy(Path(urlsplit(proof.artifact_uri).path).read_bytes(), 1, 2)
+    if rate is not None:
+        (cost,) = proof.costs
+        assert (cost.name, cost.maximum, cost.mean <= LIMIT, cost.baseline > LIMIT) == ("collisions", LIMIT, True, True)
     world, driver = make("roads:Road", Split.HELD_OUT, 0, range(500)), export.Behaving(greedy, 0)
     observation, collisions = world.reset(), 0.0
     driver.begin(0)

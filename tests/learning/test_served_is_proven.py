@@ -1,5 +1,6 @@
 """A policy server does with an artifact as the run's proof says: every algorithm, every action."""
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from grids import SIZE
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE, OWN
 from learnloop_api.wire.training import Proof
+from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.algorithms import traits_of
+from learnloop_trainer.baseline_policy import with_fallback
 from learnloop_trainer.engines import engine_run
 from learnloop_trainer.evaluation import difference, play
 from learnloop_trainer.evaluation.held_out_episodes import held_out
@@ -111,6 +114,38 @@ def test_the_served_return_is_the_proven_one(name, make_order, serve, tmp_path, 
     assert float(returns.mean()) == pytest.approx(proof.evaluation.mean, rel=1e-9)
 
 
+NUMBERS = {"constraints": [{"name": "gentle", "components": [0, 1], "maxNorm": 0.3}]}
+CHOICES = {"constraints": [{"name": "not while it leans", "forbid": [1], "when": [{"observation": 2, "below": 0.03}]}]}
+
+
+@pytest.mark.parametrize(("name", "safety"), [("ppo, choices", CHOICES), ("ppo, numbers", NUMBERS)])
+def test_a_fallback_policy_is_served_with_the_policy_as_it_was_proven(
+    name: str, safety: dict, make_order, serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
+    monkeypatch.setenv("LEARNLOOP_AUDIT_LOG", str(tmp_path / "audit.jsonl"))
+    algorithm, environment, parameters, _ = CASES[name]
+    _, careful, _ = trained(CASES[name], make_order, tmp_path)
+
+    def guarded(sha256: str) -> Order:
+        named = {"uri": careful.artifact_uri, "sha256": sha256}
+        shield = {"safety": {**safety, "fallbackPolicy": named}, "export": {"formats": ["torchscript"]}}
+        rest = {"hyperparameters": parameters, "data": {"environment": environment}, "evaluation": {"episodes": 12}}
+        order = make_order(algorithm, steps=512, seed=4, **rest, **shield)
+        return order.model_copy(update={"job": "guarded"})
+
+    with pytest.raises(ConfigError, match=r"spec.safety.fallbackPolicy.sha256: '0+' is not the digest of"):
+        run(guarded("0" * 64), Place(), 1)
+    order = guarded(careful.artifact_sha256)
+    run(order, Place(), 1)
+    proof = DirectoryStore(tmp_path / "store", "guarded").proof()
+    assert proof.interventions > 0
+    body = Path(urlsplit(proof.artifact_uri).path).read_bytes()
+    order = with_fallback(order, DirectoryStore(tmp_path / "store", "guarded"))
+    returns, _ = play(held_out(order), alike(order, serve(body)), order.spec.seed, EPISODES, lambda done: None)
+    assert float(returns.mean()) == pytest.approx(proof.evaluation.mean, rel=1e-9)
+
+
 SB3 = [(name, "CartPole-v1", {}) for name in ("a2c", "dqn", "qr-dqn", "ars")]
 SB3 += [(name, "motion:PointGoals", {}) for name in ("a2c", "sac", "td3", "ddpg", "tqc", "crossq", "ars")]
 SHORT = {"n_steps": 64, "batch_size": 32}
@@ -191,3 +226,88 @@ def test_a_policy_that_draws_for_itself_is_served_within_five_percent_of_its_pro
     assert gap.low <= 0 <= gap.high
     assert abs(gap.value) <= 0.05 * proven.mean()
     assert proven.mean() > 0.8
+
+
+IMAGE = """
+import json, os
+from pathlib import Path
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+folder = Path(os.environ["LEARNLOOP_ENGINE_DIRECTORY"])
+order = json.loads((folder / "order.json").read_text())
+random, width, remembered = np.random.default_rng(order["seed"]), order["observations"], order["settings"]["memory"]
+choices = order["choices"] if order["low"] else order["actions"]
+numbers = len(order["low"] or []) - bool(order["choices"]) if order["low"] else 0
+weights = random.normal(size=(width + remembered, choices + numbers)).astype(np.float32)
+constants = {"weights": weights, "parts": np.asarray([choices, numbers]), "half": np.float32([0.5])}
+constants["next"] = random.normal(size=(width + remembered, remembered)).astype(np.float32)
+nodes = [("Concat", ["observation", "memory"], ["input"], {"axis": 1})] if remembered else []
+nodes += [] if remembered else [("Identity", ["observation"], ["input"], {})]
+nodes += [("MatMul", ["input", "weights"], ["raw"], {})]
+nodes += [("Split", ["raw", "parts"], ["logits", "numbers"], {"axis": 1})]
+outputs = {"logits": (TensorProto.FLOAT, ["batch", choices])} if choices else {}
+if numbers:
+    low, high = (np.float32(order[side][bool(choices):]) for side in ("low", "high"))
+    constants |= {"reach": (high - low) / 2, "centre": (high + low) / 2}
+    nodes += [("Tanh", ["numbers"], ["tanh"], {}), ("Mul", ["tanh", "reach"], ["scaled"], {})]
+    nodes += [("Add", ["scaled", "centre"], ["placed"], {}), ("Identity", ["numbers"], ["mean"], {})]
+    nodes += [("Mul", ["numbers", "half"], ["less"], {}), ("Sub", ["less", "less"], ["none"], {})]
+    nodes += [("Add", ["none", "half"], ["deviation"], {})]
+    outputs |= {name: (TensorProto.FLOAT, ["batch", numbers]) for name in ("mean", "deviation")}
+if choices and numbers:
+    nodes += [("ArgMax", ["logits"], ["best"], {"axis": 1}), ("Cast", ["best"], ["first"], {"to": TensorProto.FLOAT})]
+    nodes += [("Concat", ["first", "placed"], ["action"], {"axis": 1})]
+elif choices:
+    nodes += [("ArgMax", ["logits"], ["action"], {"axis": 1, "keepdims": 0})]
+else:
+    nodes += [("Identity", ["placed"], ["action"], {})]
+outputs["action"] = (TensorProto.FLOAT, ["batch", order["actions"]]) if numbers else (TensorProto.INT64, ["batch"])
+inputs = [helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["batch", width])]
+if remembered:
+    inputs.append(helper.make_tensor_value_info("memory", TensorProto.FLOAT, ["batch", remembered]))
+    nodes += [("MatMul", ["input", "next"], ["mixed"], {}), ("Tanh", ["mixed"], ["next_memory"], {})]
+    outputs["next_memory"] = (TensorProto.FLOAT, ["batch", remembered])
+made = [helper.make_node(kind, given, taken, **more) for kind, given, taken, more in nodes]
+results = [helper.make_tensor_value_info(name, *form) for name, form in outputs.items()]
+arrays = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+graph = helper.make_graph(made, "drawn", inputs, results, arrays)
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+import onnxruntime
+session, memory, episode = onnxruntime.InferenceSession(model.SerializeToString()), np.zeros((1, remembered)), []
+rows = random.normal(size=(20, width)).astype(np.float32)
+for row in rows:
+    given = {"observation": row[None]} | ({"memory": memory.astype(np.float32)} if remembered else {})
+    taken = dict(zip(outputs, session.run(list(outputs), given), strict=True))
+    memory = taken.get("next_memory", memory)
+    episode.append(taken["action" if numbers else "logits"][0].tolist())
+result = {"step": order["total_steps"], "behaviour": order["behaviour"]}
+result["witness"] = {"observations": rows.tolist(), "outputs": episode}
+bodies = {"checkpoint": b"1", "heartbeat.json": b'{"step": 1}', "policy.onnx": model.SerializeToString()}
+for name, body in (bodies | {"result.json": json.dumps(result).encode()}).items():
+    (folder / "new").write_bytes(body)
+    (folder / "new").rename(folder / name)
+"""
+"""Hands in a random linear policy for whatever spaces there are, which remembers as many numbers as it is asked to."""
+
+
+@pytest.mark.parametrize("memory", [0, 4], ids=["plain", "remembers"])
+@pytest.mark.parametrize("kind", ["greedy", "sampled"])
+@pytest.mark.parametrize("world", ["CartPole-v1", "motion:PointGoals", "motion:Courier"])
+def test_what_an_image_hands_in_is_served_as_it_is_proven(
+    world: str, kind: str, memory: int, make_order, serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
+    (tmp_path / "train.py").write_text(IMAGE)
+    own = {"pod": {"image": "own", "command": ["own"]}, "settings": {"memory": memory}, "hyperparameters": {}}
+    own |= {"export": {"behaviour": {"kind": kind}}, "evaluation": {"episodes": EPISODES}}
+    order = make_order("custom", steps=1, data={"environment": world}, **own)
+    engine_run.run(order, Place(), 1, [sys.executable, str(tmp_path / "train.py")])
+    proof = DirectoryStore(tmp_path / "store", order.job).proof()
+    body = Path(urlsplit(proof.artifact_uri).path).read_bytes()
+    proven = {"seed": proof.held_out.seed, "first_episode": proof.held_out.first}
+    evaluation = order.spec.evaluation.model_copy(update=proven)
+    judged = order.model_copy(update={"spec": order.spec.model_copy(update={"evaluation": evaluation})})
+    returns, _ = play(held_out(judged), alike(order, serve(body)), order.spec.seed, EPISODES, lambda done: None)
+    assert float(returns.mean()) == pytest.approx(proof.evaluation.mean, rel=1e-6)

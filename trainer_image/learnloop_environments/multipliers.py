@@ -28,7 +28,7 @@ class Multipliers:
 
     def __init__(self, constraints: Sequence[SafetyConstraint], rate: float) -> None:
         """They begin at 0; `rate`: of the ascent."""
-        self.keys = [one.key for one in constraints]
+        self.constraints, self.keys = constraints, [one.key for one in constraints]
         self._limits, self._rate = np.asarray([one.maximum for one in constraints]), rate
         self.values = np.zeros(len(constraints))
         self._cost, self._episodes = np.zeros(len(constraints)), 0

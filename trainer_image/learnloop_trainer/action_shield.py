@@ -5,6 +5,9 @@ a forbidden one is never the best, and what is drawn is drawn among the others. 
 intersection of the intervals that hold now, then each vector of components into its ball. Where the result still breaks
 a constraint (the intersection may be empty) or the policy answered NaN, the fallback is executed; it obeys every
 constraint whatever is observed, which is checked once, when the shield is made.
+
+A fallback policy acts where the policy's own action breaks a constraint, or is NaN; of discrete actions, where its best
+one does. What it does is masked or projected in its turn, with an action of the shield's own as the fallback.
 """
 
 import hashlib
@@ -21,6 +24,7 @@ from numpy.typing import NDArray
 from learnloop_api.kinds.training.environment_conditions import Constraint, Intervention, Safety
 from learnloop_environments import errors, randomness, rewarded_by_policy, wrappers
 from learnloop_environments.spaces import MASKED, Observations, Step, VectorEnvironment, agents, mask
+from learnloop_trainer.fallback_policy import FallbackPolicy
 
 FIELD = "spec.safety"
 SLACK = np.float32(1e-5)  # relative rounding that a limit forgives
@@ -52,14 +56,23 @@ class Limit:
 class Shield:
     """The constraint set of one run."""
 
-    def __init__(self, safety: Safety, observations: int, actions: int, *, continuous: bool) -> None:
-        """Raises ConfigError when a constraint does not fit the spaces or the fallback breaks one."""
+    def __init__(
+        self, safety: Safety, observations: int, actions: int, *, continuous: bool, policy: bytes | None = None
+    ) -> None:
+        """`policy`: the file of its fallback policy. Raises ConfigError when a constraint or the fallback does not fit
+        the spaces, or the fallback breaks a constraint."""
         self.continuous, self._actions = continuous, actions
         self.limits = [
             self._limit(number, constraint, observations) for number, constraint in enumerate(safety.constraints)
         ]
-        self.fallback = np.asarray(safety.fallback, dtype=np.float32)
-        self._require_safe_fallback(safety)
+        self.policy: FallbackPolicy | None = None
+        if safety.fallback is not None:
+            self.fallback = np.asarray(safety.fallback, dtype=np.float32)
+            self._require_safe_fallback(safety.fallback)
+        else:
+            uri = safety.fallback_policy.uri if safety.fallback_policy else ""
+            self.policy = FallbackPolicy(policy or b"", uri, observations, actions, continuous=continuous)
+            self.fallback = self._always_safe(self.policy.outputs(np.zeros((1, observations), np.float32))[0], safety)
 
     def _limit(self, number: int, constraint: Constraint, observations: int) -> Limit:
         field = f"{FIELD}.constraints[{number}]"
@@ -91,30 +104,48 @@ class Shield:
         high = np.where(mask, np.inf if constraint.max is None else constraint.max, np.inf).astype(np.float32)
         return Limit(constraint.name, when, mask[:0], mask, low, high, constraint.max_norm)
 
-    def _require_safe_fallback(self, safety: Safety) -> None:
+    def _require_safe_fallback(self, fallback: list[float]) -> None:
         field, wanted = f"{FIELD}.fallback", self._actions if self.continuous else 1
         if len(self.fallback) != wanted:
-            raise errors.ConfigError(field, safety.fallback, "has the wrong length", f"give {wanted} number(s)")
+            raise errors.ConfigError(field, fallback, "has the wrong length", f"give {wanted} number(s)")
         if not self.continuous and not (float(self.fallback[0]).is_integer() and 0 <= self.fallback[0] < self._actions):
             raise errors.ConfigError(
-                field, safety.fallback, "is not an action", f"use a whole number from 0 to {self._actions - 1}"
+                field, fallback, "is not an action", f"use a whole number from 0 to {self._actions - 1}"
             )
         for limit in self.limits:
             row = self.fallback[None] if self.continuous else self.fallback.astype(np.int64)
             if self._breaks(limit, row)[0]:
                 raise errors.ConfigError(
-                    field, safety.fallback, f"breaks the constraint {limit.name}", "choose one that is always allowed"
+                    field, fallback, f"breaks the constraint {limit.name}", "choose one that is always allowed"
                 )
 
-    def _breaks(self, limit: Limit, action: NDArray[np.generic]) -> Flags:
-        """Mask of actions [n] or [n, dimensions] that break this limit if it applies; NaN does."""
+    def _always_safe(self, near: Floats, safety: Safety) -> Floats:
+        """An action that obeys every constraint whatever is observed: near one, or the first of the discrete ones."""
+        if not self.continuous:
+            free = np.flatnonzero(~np.any([limit.forbidden for limit in self.limits], axis=0))
+            safe, broken = free[:1].astype(np.float32), not len(free)
+        else:
+            row = near[None]
+            for limit in self.limits:
+                row = np.minimum(np.maximum(row, limit.low), limit.high)
+            for limit in self.limits:
+                row = _shrunk(row, limit, np.ones(1, dtype=np.bool_))
+            safe, broken = row[0], any(self._breaks(limit, row)[0] for limit in self.limits)
+        if broken:
+            names = ", ".join(constraint.name for constraint in safety.constraints)
+            problem, fix = "leave no action that obeys all of them", "widen one, or set fallback for fallbackPolicy"
+            raise errors.ConfigError(f"{FIELD}.constraints", names, problem, fix)
+        return safe
+
+    def _breaks(self, limit: Limit, action: NDArray[np.generic], more: float = 0.0) -> Flags:
+        """Mask of actions [n] or [n, dimensions] that break this limit, and `more`, if it applies; NaN does."""
         if not self.continuous:
             return np.asarray(limit.forbidden[action.astype(np.int64)])
         given = action.astype(np.float32)
-        slack = SLACK * np.maximum(np.abs(given), 1)
+        slack = SLACK * np.maximum(np.abs(given), 1) + np.float32(more)
         inside = ((given >= limit.low - slack) & (given <= limit.high + slack)).all(axis=1)
         if limit.max_norm is not None:
-            inside &= _norm(given, limit.chosen) <= np.float32(limit.max_norm) * (1 + SLACK) + SLACK
+            inside &= _norm(given, limit.chosen) <= np.float32(limit.max_norm) * (1 + SLACK) + SLACK + np.float32(more)
         return np.asarray(~inside)
 
     def broken(self, observation: Observations, action: NDArray[np.generic]) -> Flags:
@@ -129,15 +160,41 @@ class Shield:
             result &= ~(limit.holds(observation)[:, None] & limit.forbidden)
         return result
 
-    def mask(self, observation: Observations, logits: Floats) -> Floats:
-        """Logits [n, actions] with those of forbidden actions at MASKED, and the fallback's alone where one is NaN."""
-        number = np.isfinite(logits).all(axis=1, keepdims=True)
-        masked = mask(logits, self.allowed(observation))
-        return np.asarray(np.where(number, masked, self.only_fallback()), dtype=np.float32)
+    def mask(self, observation: Observations, logits: Floats) -> tuple[Floats, Flags]:
+        """Logits [n, actions] with those of forbidden actions at MASKED, or with the fallback's alone, and in which
+        rows [n] it is the fallback's."""
+        bad, masked = np.asarray(~np.isfinite(logits).all(axis=1)), mask(logits, self.allowed(observation))
+        if self.policy is not None:
+            bad = np.asarray(bad | (logits.max(axis=1) > masked.max(axis=1)))
+        if not bad.any():
+            return masked, bad
+        return np.where(bad[:, None], self.only_fallback(self._instead(observation)), masked), bad
 
-    def only_fallback(self) -> Floats:
-        """Logits [actions] that leave nothing but the fallback."""
-        return np.where(np.arange(self._actions) == int(self.fallback[0]), np.float32(0), MASKED).astype(np.float32)
+    def only_fallback(self, action: NDArray[np.int64] | None = None) -> Floats:
+        """Logits [n, actions] that leave nothing but these actions; left out, the fallback."""
+        chosen = np.asarray([int(self.fallback[0])]) if action is None else action
+        return np.where(np.arange(self._actions) == chosen[:, None], np.float32(0), MASKED)
+
+    def _instead(self, observation: Observations) -> NDArray[np.int64]:
+        """The discrete actions [n], or [1] for all, of the fallback."""
+        if self.policy is None:
+            return np.asarray([int(self.fallback[0])])
+        return np.asarray(mask(self.policy.outputs(observation), self.allowed(observation)).argmax(axis=1))
+
+    def unsure(self, observation: Observations, outputs: Floats, tolerance: float) -> Flags:
+        """Rows [n] in which rounding of what the policy wants may decide whether the fallback policy acts."""
+        if self.policy is None:
+            return np.zeros(len(observation), dtype=np.bool_)
+        if not self.continuous:
+            allowed = self.allowed(observation)
+            free, forbidden = (mask(outputs, rows).max(axis=1) for rows in (allowed, ~allowed))
+            return np.asarray(np.abs(free - forbidden) <= 2 * tolerance)
+        rows = [
+            limit.holds(observation)
+            & (self._breaks(limit, outputs, -tolerance) != self._breaks(limit, outputs, tolerance))
+            for limit in self.limits
+        ]
+        return np.asarray(np.any(rows, axis=0))
 
     def project(self, observation: Observations, action: NDArray[np.generic]) -> tuple[NDArray[np.generic], Flags]:
         """Safe actions for wanted ones, and in which rows [n] it is the fallback. Discrete: forbidden → fallback."""
@@ -145,20 +202,30 @@ class Shield:
             wanted = action.astype(np.int64)
             valid = (wanted >= 0) & (wanted < self._actions)
             bad = ~valid | ~np.take_along_axis(self.allowed(observation), np.where(valid, wanted, 0)[:, None], 1)[:, 0]
-            return np.where(bad, int(self.fallback[0]), wanted), bad
-        safe = action.astype(np.float32)
+            return (np.where(bad, self._instead(observation), wanted) if bad.any() else wanted), bad
+        safe, over = action.astype(np.float32), np.asarray([False] * len(action))
+        if self.policy is not None:
+            over = np.asarray(self.broken(observation, safe).any(axis=0) | ~np.isfinite(safe).all(axis=1))
+            if over.any():
+                safe = np.where(over[:, None], self.policy.outputs(observation), safe)
+        finite = np.isfinite(safe).all(axis=1)
         for limit in self.limits:
             safe = np.where(
                 limit.holds(observation)[:, None], np.minimum(np.maximum(safe, limit.low), limit.high), safe
             )
         for limit in self.limits:
-            if limit.max_norm is not None:
-                norm = _norm(safe, limit.chosen)
-                shrink = np.float32(limit.max_norm) / np.maximum(norm, np.float32(limit.max_norm) + np.float32(1e-30))
-                apply = limit.holds(observation)[:, None] & limit.chosen
-                safe = np.where(apply, safe * shrink[:, None], safe)
-        bad = self.broken(observation, safe).any(axis=0) | ~np.isfinite(action).all(axis=1)
-        return np.where(bad[:, None], self.fallback, safe), bad
+            safe = _shrunk(safe, limit, limit.holds(observation))
+        bad = np.asarray(self.broken(observation, safe).any(axis=0) | ~finite)
+        return np.where(bad[:, None], self.fallback, safe), bad | over
+
+
+def _shrunk(action: Floats, limit: Limit, holds: Flags) -> Floats:
+    """Actions [n, dimensions] whose chosen components are no longer than a limit wants, where it holds."""
+    if limit.max_norm is None:
+        return action
+    norm = _norm(action, limit.chosen)
+    shrink = np.float32(limit.max_norm) / np.maximum(norm, np.float32(limit.max_norm) + np.float32(1e-30))
+    return np.where(holds[:, None] & limit.chosen, action * shrink[:, None], action)
 
 
 def _norm(action: Floats, chosen: Flags) -> Floats:
@@ -240,7 +307,8 @@ class Shielded(wrappers.Seeing):
         observations = before.reshape(-1, self.observations)
         wanted = actions.reshape(len(observations), -1) if self.inner.bounds is not None else actions.reshape(-1)
         safe, fallback = self._shield.project(observations, wanted)
-        if self.preferences is not None and self.inner.bounds is None and fallback.any():
+        unsafe = fallback.any() or self._shield.policy is not None
+        if self.preferences is not None and self.inner.bounds is None and unsafe:
             safe, fallback = self._preferred(self.preferences, before, safe, fallback)
         broken = self._shield.broken(observations, wanted)
         changed = broken.any(axis=0) | fallback
@@ -265,15 +333,15 @@ class Shielded(wrappers.Seeing):
         Of a learner that draws, a draw among those: together with what it drew itself, softmax of the masked logits.
         """
         logits, per = preferences.outputs(before), agents(self.inner)
-        masked = self._shield.mask(before.reshape(-1, self.observations), logits)
+        masked, only = self._shield.mask(before.reshape(-1, self.observations), logits)
+        bad = bad | (np.take_along_axis(masked, safe[:, None], 1)[:, 0] <= MASKED)  # where a fallback policy acts
         if preferences.drawn:
             taken, members = (np.repeat(array, per)[:, None] for array in (self.executed, np.asarray(self.members)))
             agent = np.tile(np.arange(per), len(self.members))[:, None]
             masked = masked + randomness.gumbels(
                 randomness.Purpose.SHIELD, preferences.seed, taken, members, agent, np.arange(self.actions)[None]
             )
-        finite = np.isfinite(logits).all(axis=1)
-        return np.where(bad, masked.argmax(axis=1), safe), bad & ~finite
+        return np.where(bad, masked.argmax(axis=1), safe), bad & only
 
     def _record(
         self,
@@ -306,10 +374,18 @@ class Shielded(wrappers.Seeing):
 
 
 def shielded(
-    inner: VectorEnvironment, safety: Safety | None, trail: Trail | None = None, *, exploring: bool = False
+    inner: VectorEnvironment,
+    safety: Safety | None,
+    trail: Trail | None = None,
+    *,
+    exploring: bool = False,
+    policy: bytes | None = None,
 ) -> VectorEnvironment:
-    """The environment behind the shield that `safety` describes, or itself without one; raises ConfigError."""
+    """The environment behind the shield that `safety` describes, or itself without one; raises ConfigError.
+
+    `policy`: the file of its fallback policy.
+    """
     if safety is None:
         return inner
-    shield = Shield(safety, inner.observations, inner.actions, continuous=inner.bounds is not None)
+    shield = Shield(safety, inner.observations, inner.actions, continuous=inner.bounds is not None, policy=policy)
     return Shielded(inner, shield, trail, exploring=exploring)

@@ -16,7 +16,15 @@ from learnloop_api.kinds.language_model import BASE_SCHEME, LanguageSampling
 from learnloop_environments import Bounds, VectorEnvironment, randomness
 from learnloop_environments.conversations.conversation_world import ConversationWorld
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer import distributed, errors, evaluation, export, progress_reporter, training_order
+from learnloop_trainer import (
+    distributed,
+    errors,
+    evaluation,
+    export,
+    fallback_policy,
+    progress_reporter,
+    training_order,
+)
 from learnloop_trainer.export.language_model_files import CONFIG, Trained, put_into, read
 from learnloop_trainer.language import base_model, chat_experience, lora, rows, sampler
 from learnloop_trainer.language.messages_to_tokens import Chat
@@ -48,6 +56,15 @@ def policy(
     except ValueError as error:
         fix = FIX if order.agent is None else OF_AGENT
         raise ConfigError(FIELD, order.baseline_uri or "", str(error), fix) from None
+
+
+def with_fallback(order: training_order.Order, store: Store) -> training_order.Order:
+    """The order with the file of its shield's fallback policy; raises ConfigError when it is not what was named."""
+    wanted = order.spec.safety.fallback_policy if order.spec.safety is not None else None
+    if wanted is None:
+        return order
+    body = fetch(wanted.uri, store, fallback_policy.FIELD, fallback_policy.FIX, wanted.sha256)
+    return order.model_copy(update={"fallback": body})
 
 
 def require_playable(order: training_order.Order, store: Store, environment: VectorEnvironment) -> None:

@@ -42,6 +42,8 @@ class Order(base.Resource):
     reward_policy: RewardPolicyRevision | None = None
     update: UpdateOrder | None = None
     """Of a rank that stays; None: the run itself."""
+    fallback: bytes | None = Field(default=None, exclude=True)
+    """File of the shield's fallback policy, once it was read."""
 
     @property
     def number(self) -> int:
@@ -194,7 +196,7 @@ def _refuse_half_a_language_model(order: Order) -> None:
     if order.parameters.algorithm.language and not spoken:
         problem, fix = f"is missing: {algorithm} trains a language model", "name the base model, or another algorithm"
         raise ConfigError("spec.data.languageModel", "", problem, fix)
-    if spoken and not order.parameters.algorithm.language:
+    if spoken and not order.parameters.algorithm.language and algorithm != "custom":
         problem, fix = (
             f"is not something that {algorithm} trains",
             f"set algorithm to one of {', '.join(algorithms.LANGUAGE)}",

@@ -268,6 +268,18 @@ class Validated(WireModel):
     ended_early: bool = Field(default=False, description="patience ended the run before totalSteps")
 
 
+class Cost(WireModel):
+    """An outcome value's mean over held-out episodes, or that of the shield's interventions."""
+
+    name: str = Field(max_length=63, description="of the RewardPolicy's constraint, or interventions")
+    maximum: float | None = Field(default=None, description="the constraint's; null of interventions: no limit")
+    episodes: int = Field(ge=1, le=MOST)
+    mean: float
+    ci_low: float
+    ci_high: float
+    baseline: float = Field(description="mean of the policy compared with")
+
+
 class UpdateOrder(WireModel):
     """PUT /api/v1/training/runs/{job}/update: the next update of a rank that stays. The first of a number stands."""
 
@@ -312,6 +324,11 @@ class Proof(WireModel):
         description="evaluation's mean less baseline's, paired by episode, with its 95 % interval, from 6 episodes on",
     )
     held_out: HeldOut | None = Field(default=None, description="which episodes both of them played")
+    costs: list[Cost] = Field(
+        default_factory=list,
+        max_length=17,
+        description="what those episodes cost: the constraints of learned multipliers, and the shield's interventions",
+    )
     off_policy: OffPolicy | None = Field(
         default=None,
         description="without an environment: evaluation, baseline and difference are then estimates of this, the "

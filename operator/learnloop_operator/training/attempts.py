@@ -127,10 +127,10 @@ def judged_by_gates(
     snapshot: run_snapshot.TrainingSnapshot, proof: Proof, note: str = ""
 ) -> tuple[list[GateResult], str]:
     """The verdict of each gate, and one sentence about all of them."""
-    results = proof_gates.evaluate(snapshot.spec.gates, proof)
+    results = proof_gates.evaluate(snapshot.spec.gates, proof) + proof_gates.constraints(proof)
     if snapshot.spec.continuous is not None:
         results += proof_gates.new((*(snapshot.status.get("refused") or ()), proof.baseline_sha256), proof)
-        if proof.kl is not None or _both_draw(snapshot, proof):
+        if proof.kl is not None or _bounded(proof):
             results.append(proof_gates.max_kl(snapshot.spec.continuous.max_kl, proof.kl))
     failed = [result for result in results if not result.passed]
     sentence = "; ".join(f"{result.name}: {result.message}" for result in failed or results) or "no gates are set"
@@ -140,11 +140,10 @@ def judged_by_gates(
     return results, sentence
 
 
-def _both_draw(snapshot: run_snapshot.TrainingSnapshot, proof: Proof) -> bool:
-    """True where an update is compared with this run's own policy, and draws its actions, as that one does."""
-    own = (snapshot.status.get("artifact") or {}).get("sha256")
+def _bounded(proof: Proof) -> bool:
+    """True where an update draws its actions, and a policy serves that it may not leave."""
     draws = proof.behaviour is not None and proof.behaviour.kind != "greedy"
-    return bool(proof.update and draws and own and own == proof.baseline_sha256)
+    return bool(proof.update and draws and proof.baseline_sha256)
 
 
 def fail(snapshot: run_snapshot.TrainingSnapshot, reason: str, why: str) -> Plan:

@@ -194,6 +194,23 @@ def significant(proof: Proof) -> GateResult:
     return _verdict("significant", gain.low > 0, proof, sentence)
 
 
+CONSTRAINTS = "constraints"
+
+
+def constraints(proof: Proof) -> list[GateResult]:
+    """The constraints of learned multipliers hold on held-out episodes; nothing where the run has none."""
+    limited = [(cost, cost.maximum) for cost in proof.costs if cost.maximum is not None]
+    broken = [(cost, maximum) for cost, maximum in limited if cost.mean > maximum]
+    sentences = [
+        f"{cost.name} {interval(cost.mean, cost.ci_low, cost.ci_high)}, must be at most {maximum:g} "
+        f"({cost.episodes} episodes, baseline {figure(cost.baseline)})"
+        for cost, maximum in broken or limited
+    ]
+    if not limited:
+        return []
+    return [GateResult(name=CONSTRAINTS, passed=not broken, message="; ".join(sentences)[:1024])]
+
+
 MAX_KL = "maxKl"
 
 
@@ -211,7 +228,9 @@ def new(before: Sequence[str | None], proof: Proof) -> list[GateResult]:
 def max_kl(bar: float, kl: float | None) -> GateResult:
     """An update no further than `bar` from the policy that serves."""
     if kl is None:
-        return GateResult(name=MAX_KL, passed=False, message="not measured, although both policies draw their actions")
+        problem = "not measured: the policy that serves does not draw its actions, as the update does"
+        fix = "set export.behaviour to that one's, or remove continuous"
+        return GateResult(name=MAX_KL, passed=False, message=f"{problem}; {fix}")
     sentence = f"KL divergence {kl:.3g} from the policy that serves, must be at most {bar:g}"
     return GateResult(name=MAX_KL, passed=kl <= bar, message=sentence)
 

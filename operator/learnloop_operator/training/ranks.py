@@ -1,7 +1,7 @@
 """Ranks of a training run: their pods, the object that runs them, and how it is read."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -114,7 +114,9 @@ RAY_SCRIPT = f'code=$?; until [ -e "${engine.ENV_DIRECTORY}/{engine.STOP}" ]; do
 """Follows the script on a Ray cluster, which ends with its job: the trainer has not proven the run before STOP."""
 
 
-def engine_container(request: RunRequest, defaults: RankDefaults) -> dict[str, Any]:
+def engine_container(
+    request: RunRequest, defaults: RankDefaults, base_mounts: Sequence[plan.KubeObject]
+) -> dict[str, Any]:
     """The program of spec.pod. It has no token and shares no folder with the trainer but the one of the contract: what
     proves a run is out of its reach."""
     spec, code = request.spec, request.spec.data.environment_config_map
@@ -128,7 +130,7 @@ def engine_container(request: RunRequest, defaults: RankDefaults) -> dict[str, A
             "HOME": "/tmp",
             **({names.ENV_ENVIRONMENT_DIRECTORY: names.ENVIRONMENT_DIRECTORY} if code else {}),
         },
-        mounts=[ENGINE_MOUNT, *([ENVIRONMENT_MOUNT] if code else [])],
+        mounts=[ENGINE_MOUNT, *([ENVIRONMENT_MOUNT] if code else []), *base_mounts],
         resources={} if spec.queue else NEEDS,
     )
     made = pod_templates.container(main, spec.pod, token=False)
@@ -187,7 +189,7 @@ def rank_template(
         ends=True,
         audience=names.RUN_AUDIENCE,
         volumes=[*environment_volumes(request.spec), *(ENGINE_VOLUMES if foreign else ()), *base],
-        sidecars=[engine_container(request, defaults)] if foreign else (),
+        sidecars=[engine_container(request, defaults, base_mounts)] if foreign else (),
         grace_seconds=GRACE_SECONDS,
     )
 
@@ -206,6 +208,8 @@ def rank_network(backend: Backend, request: RunRequest, defaults: RankDefaults) 
     urls = [request.baseline_uri, spec.hyperparameters.to_kube().get("recording")]
     if spec.initial_policy:
         urls.append(spec.initial_policy.uri)
+    if spec.safety and spec.safety.fallback_policy:
+        urls.append(spec.safety.fallback_policy.uri)
     if spec.tracking and spec.tracking.mlflow:
         urls.append(spec.tracking.mlflow.tracking_uri)
     if spec.data.language_model:

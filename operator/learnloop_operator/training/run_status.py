@@ -97,6 +97,7 @@ def proven(proof: training.Proof) -> dict[str, Any]:
         "baseline": estimate(proof.baseline),
         "return": "no verdict" if silent else interval(proof.evaluation),
         "artifact": {"uri": proof.artifact_uri, "sha256": proof.artifact_sha256},
+        "costs": [cost(one) for one in proof.costs] or None,
         "validation": estimate(proof.validation) if proof.validation else None,
         "suite": proof_gates.suite_status(proof.suite) if proof.suite else None,
         "exports": [{"format": item.format, "uri": item.uri, "sha256": item.sha256} for item in proof.exports] or None,
@@ -116,6 +117,11 @@ def estimate(value: training.ReturnEstimate) -> dict[str, Any]:
         "ciLow": round(value.ci_low, DIGITS),
         "ciHigh": round(value.ci_high, DIGITS),
     }
+
+
+def cost(value: training.Cost) -> dict[str, Any]:
+    limit = {} if value.maximum is None else {"maximum": value.maximum}
+    return {"name": value.name, "mean": round(value.mean, DIGITS)} | limit
 
 
 def interval(value: training.ReturnEstimate) -> str:

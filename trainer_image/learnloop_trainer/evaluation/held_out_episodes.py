@@ -178,6 +178,7 @@ def held_out(
 
     def opened(members: range) -> VectorEnvironment:
         numbers = range(members.start + first + zero, members.stop + first + zero)
-        return action_shield.shielded(make(order.environment, split, seed, numbers, chosen), spec.safety)
+        world = make(order.environment, split, seed, numbers, chosen)
+        return action_shield.shielded(world, spec.safety, policy=order.fallback)
 
     return opened

@@ -189,6 +189,8 @@ class Behaving:
     def __init__(self, policy: OnnxPolicy, seed: int, *, explore: bool = True) -> None:
         """Its draws depend on the seed, and on the episodes that `begin` names. `explore`: False: greedily."""
         self._policy, self._seed, self._explore = policy, seed, explore
+        self.replaced: NDArray[np.bool_] | None = None
+        """Flags of the newest actions that are the shield's; None: the policy has none."""
         self.begin(0)
 
     @property
@@ -207,6 +209,8 @@ class Behaving:
             raise errors.NumericError(str(error)) from None
         if served.memory:
             self._memory = np.asarray([decision.memory for decision in decisions], dtype=np.float32)
+        if decisions[0].intervened is not None:
+            self.replaced = np.asarray([bool(decision.intervened) for decision in decisions])
         kind = np.float32 if self._policy.continuous else np.int64
         return np.asarray([decision.action for decision in decisions], dtype=kind)
 
@@ -273,18 +277,27 @@ def _chosen(action: NDArray[Any], expected: Logits, tolerance: float) -> NDArray
     return np.asarray((action == expected.argmax(axis=1)) | _tied(expected, tolerance))
 
 
+def tolerance_of(outputs: Logits) -> float:
+    return TOLERANCE * max(1.0, float(np.abs(_unmasked(outputs)).max()))
+
+
 def check(
-    network: Callable[[Observations], Logits], policy: Exported, observations: Observations, recorded: int
+    network: Callable[[Observations], Logits],
+    policy: Exported,
+    observations: Observations,
+    recorded: int,
+    unsure: NDArray[np.bool_] | None = None,
 ) -> Parity:
     """Run both on all observations [m, observations] at batch sizes 1, 3 and 17 and compare.
 
     Passed means: no output differs by more than the tolerance, and every action agrees unless the two best logits are
     closer together than rounding can tell. Continuous actions are themselves the outputs compared; so are hybrid ones,
-    but where their two best choices are that close.
+    but where their two best choices are that close. `unsure`: rows [m] that rounding may change altogether.
     """
     expected = network(observations)
-    tolerance = TOLERANCE * max(1.0, float(np.abs(_unmasked(expected)).max()))
+    tolerance = tolerance_of(expected)
     worst, agreed = 0.0, np.ones(len(observations), dtype=np.bool_)
+    sure = agreed.copy() if unsure is None else ~unsure
     for size in BATCHES:
         pieces = [policy.run(observations[at : at + size]) for at in range(0, len(observations), size)]
         action = np.concatenate([piece[0] for piece in pieces])
@@ -292,9 +305,9 @@ def check(
         if policy.hybrid:
             tied = _tied(policy.logits(observations), tolerance)[:, None]
             action = outputs = np.where(tied, expected, outputs)
-        difference = np.abs(outputs - expected).max() if np.isfinite(outputs).all() else np.finfo(np.float32).max
-        worst = max(worst, float(difference))
-        agreed &= (_near if policy.continuous else _chosen)(action, expected, tolerance)
+        apart = np.abs(outputs - expected)[sure].max(initial=0.0)
+        worst = max(worst, float(apart) if np.isfinite(outputs).all() else float(np.finfo(np.float32).max))
+        agreed &= (_near if policy.continuous else _chosen)(action, expected, tolerance) | ~sure
     return Parity(
         observations=len(observations),
         recorded=recorded,
@@ -320,7 +333,7 @@ def trained(
             result = traits.act(network.leaves, batch)
             if bounds is None:
                 logits = np.asarray(result.cpu().numpy())
-                return logits if shield is None else shield.mask(observation, logits)
+                return logits if shield is None else shield.mask(observation, logits)[0]
             action = bounds.greedy(np.asarray(result.cpu().numpy()))
             return action if shield is None else np.asarray(shield.project(observation, action)[0], dtype=np.float32)
 
@@ -352,8 +365,9 @@ def shield_of(order: training_order.Order, environment: VectorEnvironment) -> ac
     """The shield that the exported policy has in its graph."""
     if order.spec.safety is None:
         return None
-    continuous = environment.bounds is not None
-    return action_shield.Shield(order.spec.safety, environment.observations, environment.actions, continuous=continuous)
+    continuous, safety = environment.bounds is not None, order.spec.safety
+    spaces = environment.observations, environment.actions
+    return action_shield.Shield(safety, *spaces, continuous=continuous, policy=order.fallback)
 
 
 def written(order: training_order.Order, environment: VectorEnvironment, weights: Weights) -> tuple[bytes, OnnxPolicy]:

@@ -8,7 +8,8 @@ A policy that draws its numbers gives `mean` and `deviation` float32 [batch, num
 Where observations were normalised in training, the graph normalises them.
 
 A shield obeys its constraints by itself: the steps of action_shield.py, node by node, compared with it in the tests and
-by the parity check of every run. What the network wanted goes out as `unshielded`, the logits or the action before it.
+by the parity check of every run. The graph of its fallback policy is part of this one. What the network wanted goes out
+as `unshielded`, the logits or the action before it.
 
 Opset 17 and IR version 8 load on onnxruntime ≥ 1.12.
 """
@@ -25,9 +26,10 @@ from onnx import TensorProto, helper, numpy_helper
 from learnloop_common.acting.policy import UNSHIELDED
 from learnloop_environments.spaces import MASKED, Bounds
 from learnloop_trainer.action_shield import SLACK, Limit, Shield
+from learnloop_trainer.fallback_policy import OPSET
 from learnloop_trainer.neural.observation_normalisation import LIMIT, MEAN, SCALE
 
-OPSET, IR_VERSION = 17, 8
+IR_VERSION = 8
 Constants = dict[str, NDArray[np.generic]]
 Head = tuple[list[onnx.NodeProto], list[onnx.ValueInfoProto], Constants]
 OPERATORS = {"tanh": "Tanh", "relu": "Relu"}
@@ -62,6 +64,10 @@ class Builder:
         least = self.op("ReduceMin", as_number, axes=[1], keepdims=1)
         return self.op("Greater", least, self.number(0.5))
 
+    def finite(self, numbers: str) -> str:
+        """Whether a whole row [n, d] is finite: [n, 1]."""
+        return self.all(self.op("Less", self.op("Abs", numbers), self.number(np.finfo(np.float32).max)))
+
 
 def _holds(builder: Builder, limit: Limit) -> str:
     """[n, 1]; see Limit.holds."""
@@ -78,14 +84,28 @@ def _holds(builder: Builder, limit: Limit) -> str:
 def mask(shield: Shield, logits: str, result: str) -> Builder:
     """From logits [n, actions] to masked ones; see Shield.mask."""
     builder = Builder()
+    flow, good = _masked(builder, shield, logits), builder.finite(logits)
+    only = builder.const(shield.only_fallback())
+    if shield.policy is not None:
+        best, free = (builder.op("ReduceMax", each, axes=[1], keepdims=1) for each in (logits, flow))
+        good = builder.op("And", good, builder.op("LessOrEqual", best, free))
+        instead = _masked(builder, shield, shield.policy.result)
+        instead = builder.op("Where", builder.finite(shield.policy.result), instead, only)
+        best = builder.op("ArgMax", instead, axis=1, keepdims=0)
+        count, ends = np.asarray(len(shield.limits[0].forbidden)), np.asarray([0, 1], dtype=np.float32)
+        hot = builder.op("OneHot", best, builder.const(count), builder.const(ends))
+        chosen = builder.op("Greater", hot, builder.number(0.5))
+        only = builder.op("Where", chosen, builder.number(0.0), builder.number(float(MASKED)))
+    builder.op("Where", good, flow, only, result=result)
+    return builder
+
+
+def _masked(builder: Builder, shield: Shield, logits: str) -> str:
     flow, masked = logits, builder.number(float(MASKED))
     for limit in shield.limits:
         hit = builder.op("And", _holds(builder, limit), builder.flags(limit.forbidden[None]))
         flow = builder.op("Where", hit, masked, flow)
-    only = shield.only_fallback()[None]
-    finite = builder.op("Less", builder.op("Abs", logits), builder.number(np.finfo(np.float32).max))
-    builder.op("Where", builder.all(finite), flow, builder.const(only), result=result)
-    return builder
+    return flow
 
 
 def _norm(builder: Builder, action: str, chosen: NDArray[np.bool_]) -> str:
@@ -101,6 +121,8 @@ def project(shield: Shield, action: str, result: str) -> Builder:
     """From actions [n, dimensions] to safe ones; see Shield.project."""
     builder = Builder()
     holds = [_holds(builder, limit) for limit in shield.limits]
+    if shield.policy is not None:
+        action = builder.op("Where", _obeyed(builder, shield, holds, action), action, shield.policy.result)
     flow = action
     for limit, held in zip(shield.limits, holds, strict=True):
         inside = builder.op(
@@ -113,12 +135,18 @@ def project(shield: Shield, action: str, result: str) -> Builder:
             shrunk = builder.op("Mul", flow, builder.op("Div", builder.number(limit.max_norm), longest))
             apply = builder.op("And", held, builder.flags(limit.chosen[None]))
             flow = builder.op("Where", apply, shrunk, flow)
-    good = builder.all(builder.op("Less", builder.op("Abs", action), builder.number(np.finfo(np.float32).max)))
-    for limit, held in zip(shield.limits, holds, strict=True):
-        satisfied = builder.op("Or", builder.op("Not", held), _inside(builder, limit, flow))
-        good = builder.op("And", good, satisfied)
+    good = builder.op("And", builder.finite(action), _obeyed(builder, shield, holds, flow))
     builder.op("Where", good, flow, builder.const(shield.fallback[None]), result=result)
     return builder
+
+
+def _obeyed(builder: Builder, shield: Shield, holds: list[str], action: str) -> str:
+    """[n, 1]: whether actions are finite and break no limit that holds."""
+    good = builder.finite(action)
+    for limit, held in zip(shield.limits, holds, strict=True):
+        satisfied = builder.op("Or", builder.op("Not", held), _inside(builder, limit, action))
+        good = builder.op("And", good, satisfied)
+    return good
 
 
 def _row(limit: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -188,12 +216,16 @@ def build(
         weights |= above | {"goals": np.asarray([goals]), "off.on": np.asarray([0, 1], dtype=np.float32)}
         observations -= goals
     head, outputs, constants = _discrete(actions, shield) if bounds is None else _continuous(bounds, shield, deviation)
+    fallback = onnx.GraphProto() if shield is None or shield.policy is None else shield.policy.graph
     graph = helper.make_graph(
-        [*nodes, *head],
+        [*fallback.node, *nodes, *head],
         "policy",
         [helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["batch", observations])],
         outputs,
-        [numpy_helper.from_array(array, key) for key, array in (weights | constants).items()],
+        [
+            *fallback.initializer,
+            *(numpy_helper.from_array(array, key) for key, array in (weights | constants).items()),
+        ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="learnloop")
     model.ir_version = IR_VERSION

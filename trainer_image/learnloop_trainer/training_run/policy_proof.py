@@ -1,11 +1,13 @@
 """The proof of a policy of numbers: by playing, or by the log without an environment."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from learnloop_api.kinds.reward_policy import SafetyConstraint
 from learnloop_api.wire.training import Interval, OffPolicy, Parity, ReturnEstimate
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_environments.spaces import ActionSpace, Bounds, Observations, VectorEnvironment
@@ -20,6 +22,7 @@ from learnloop_trainer import (
     training_order,
 )
 from learnloop_trainer.evaluation import Policy, collect, difference, estimate, fitted_q, held_out_episodes, play, suite
+from learnloop_trainer.evaluation.held_out_costs import Costs
 from learnloop_trainer.evaluation.off_policy import Estimate, evaluate
 from learnloop_trainer.export import exported_policy, other_formats
 from learnloop_trainer.store.run_store import Store
@@ -47,11 +50,14 @@ def measured(
     what: str,
     episodes: int,
     first: int = 0,
+    costs: Costs | None = None,
 ) -> tuple[ReturnEstimate, Returns, Observations]:
     """The policy's return on the run's held-out episodes from number `first`, each of them, and observations it met."""
-    seed = order.spec.seed
+    seed, world = order.spec.seed, held_out_episodes.held_out(order, first=first)
+    if costs is not None:
+        world = costs.watched(world, lambda: policy.replaced if isinstance(policy, export.Behaving) else None)
     tell = lambda done: reporter.alive(f"{what}: {done}/{episodes} held-out episodes")  # noqa: E731
-    returns, met = play(held_out_episodes.held_out(order, first=first), policy, seed, episodes, tell)
+    returns, met = play(world, policy, seed, episodes, tell)
     result = estimate(returns, seed)
     if result is None:
         raise errors.ExportError("spec.evaluation.episodes is 0: nothing was evaluated")
@@ -67,12 +73,15 @@ def by_playing(
     greedy: export.OnnxPolicy,
     baseline: Policy,
     reporter: progress_reporter.Reporter,
+    limits: Sequence[SafetyConstraint] = (),
 ) -> Judgement:
+    """`limits`: constraints whose means the proof has to show."""
     reporter.phase("evaluating", "playing held-out episodes")
-    wanted = order.spec.evaluation
-    evaluation, ours, met = measured(order, policy, reporter, "exported policy", wanted.episodes)
-    before, others, _ = measured(order, baseline, reporter, "baseline", wanted.episodes)
-    fields = {"evaluation": evaluation, "baseline": before, "difference": difference(ours, others, order.spec.seed)}
+    wanted, costs = order.spec.evaluation, Costs(limits, shielded=order.spec.safety is not None)
+    evaluation, ours, met = measured(order, policy, reporter, "exported policy", wanted.episodes, costs=costs)
+    before, others, _ = measured(order, baseline, reporter, "baseline", wanted.episodes, costs=costs)
+    fields: dict[str, Any] = {"evaluation": evaluation, "baseline": before}
+    fields |= {"difference": difference(ours, others, order.spec.seed), "costs": costs.compared(order.spec.seed)}
     if greedy.behaviour.kind != "greedy":
         best = export.Behaving(greedy, order.spec.seed, explore=False)
         fields["greedy"], _, _ = measured(order, best, reporter, "greedy policy", wanted.episodes)
@@ -179,10 +188,14 @@ def near(met: Observations, count: int, order: training_order.Order) -> Observat
 
 
 def verify(
-    network: Callable[[Observations], exported_policy.Logits], policy: export.Exported, sample: Observations, real: int
+    network: Callable[[Observations], exported_policy.Logits],
+    policy: export.Exported,
+    sample: Observations,
+    real: int,
+    unsure: NDArray[np.bool_] | None = None,
 ) -> Parity:
     """Parity of an exported policy with the trained network; raises ExportError when it fails."""
-    parity = export.check(network, policy, sample, real)
+    parity = export.check(network, policy, sample, real, unsure)
     if not parity.passed:
         raise errors.ExportError(
             f"the exported graph differs from the trained network: actions agree on {parity.action_agreement:.2%} of "
@@ -198,13 +211,14 @@ def more_formats(
     network: Callable[[Observations], exported_policy.Logits],
     sample: Observations,
     real: int,
+    unsure: NDArray[np.bool_] | None,
 ) -> list[Verified]:
     """The policy in each further format the order asks for, verified; raises ExportError where one fails."""
     verified: list[Verified] = []
     for kind in order.spec.export.formats:
         converted = export.torchscript(body)
         loaded = export.TorchPolicy(converted, continuous=policy.continuous, hybrid=policy.hybrid)
-        parity = verify(network, loaded, sample, real)
+        parity = verify(network, loaded, sample, real, unsure)
         progress_reporter.say(
             f"{kind}: outputs differ by up to {parity.max_abs_difference:.3g} on {parity.observations} observations"
         )
@@ -224,11 +238,17 @@ def prove_policy(run: training_loop.Run, training: policy_training.PolicyTrainin
         judged = by_log(order, policy, learner, training.read.proof, run.reporter)
     else:
         serving = baseline.policy(order, baseline.artifact(order, store), environment.observations, actions, bounds)
-        judged = by_playing(order, policy, greedy, serving, run.reporter)
+        limits = training.penalties.constraints if training.penalties is not None else ()
+        judged = by_playing(order, policy, greedy, serving, run.reporter, limits)
     run.reporter.phase("exporting", "comparing the exported policy with the trained one")
     samples, real = witnesses(order, store, judged.met, actions, bounds)
-    judge = exported_policy.trained(network, spec.algorithm, bounds, exported_policy.shield_of(order, environment))
-    parity, more = verify(judge, greedy, samples, real), more_formats(order, body, greedy, judge, samples, real)
+    shield, unsure = exported_policy.shield_of(order, environment), None
+    judge = exported_policy.trained(network, spec.algorithm, bounds, shield)
+    if shield is not None and shield.policy is not None:
+        wanted = exported_policy.trained(network, spec.algorithm, bounds)(samples)
+        unsure = shield.unsure(samples, wanted, exported_policy.tolerance_of(wanted))
+    parity = verify(judge, greedy, samples, real, unsure)
+    more = more_formats(order, body, greedy, judge, samples, real, unsure)
     fields = {**judged.fields, "behaviour": greedy.behaviour, "parity": parity}
     if order.update is not None:
         fields |= {"kl": kl_bound.divergence(serving, policy, judged.met), "ended_by_kl": training.over}

@@ -11,7 +11,7 @@ import torch
 from learnloop_api import names
 from learnloop_api.wire.training import Proof, Validated
 from learnloop_environments import errors, user_environment
-from learnloop_trainer import distributed, progress_reporter, tracking, training_order
+from learnloop_trainer import baseline_policy, distributed, progress_reporter, tracking, training_order
 from learnloop_trainer.errors import PeerLost, Terminated
 from learnloop_trainer.store import Store, choose, data_plane_store
 from learnloop_trainer.training_run import (
@@ -107,6 +107,7 @@ def _make(
     device = pick_device(place)
     reporter.phase("starting", f"{threads} thread(s), {device}, torch {torch.__version__}")
     try:
+        order = baseline_policy.with_fallback(order, store)
         life(Run(order, distributed.Alone(), device, store, reporter, saver, stopper, began), place)
     except PeerLost as error:
         if stopper.requested:

@@ -109,9 +109,7 @@ def training_world(
     """The run's training environments: under its conditions, counted, rewarded by `policy`, shaped and shielded."""
     spec, data = order.spec, order.spec.data
     if data.environment is None:
-        return action_shield.shielded(
-            _unplayed(order, members), spec.safety, action_shield.Trail(order.job), exploring=True
-        )
+        return _behind_shield(_unplayed(order, members), order)
     randomise = tuple((item.parameter, item.low, item.high) for item in data.randomise)
     conditions = Conditions(data.level, randomise, data.credit or "team", data.max_steps_per_episode)
     environment = make(data.environment, randomness.Split.TRAINING, spec.seed, members, conditions)
@@ -127,7 +125,12 @@ def training_world(
         environment = wrappers.Shaped(
             environment, discount, potential=shaping.potential, bonus=shaping.coordination_bonus
         )
-    return action_shield.shielded(environment, spec.safety, action_shield.Trail(order.job), exploring=True)
+    return _behind_shield(environment, order)
+
+
+def _behind_shield(environment: VectorEnvironment, order: training_order.Order) -> VectorEnvironment:
+    trail = action_shield.Trail(order.job)
+    return action_shield.shielded(environment, order.spec.safety, trail, exploring=True, policy=order.fallback)
 
 
 def penalties_of(order: training_order.Order, policy: RewardPolicySpec | None) -> Multipliers | None:

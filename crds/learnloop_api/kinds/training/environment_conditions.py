@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import Resource, Rule, ShortText
+from learnloop_api.kinds.base import Digest, Resource, Rule, ShortText, Uri
 
 LevelName = Annotated[str, Field(min_length=1, max_length=63)]
 MaxSteps = Annotated[int, Field(ge=1, le=100_000)]
@@ -156,15 +156,36 @@ class Constraint(Resource):
     )
 
 
+class FallbackPolicy(Resource):
+    """A policy that acts where another one may not."""
+
+    uri: Uri = Field(description="ONNX policy of the same observations and actions, without memory.")
+    sha256: Digest = Field(description="Its digest; another one is refused.")
+
+
 class Safety(Resource):
     """Constraints that training, evaluation and the exported policy itself obey; every intervention is counted."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.fallback) != has(self.fallbackPolicy)",
+            "set exactly one of fallback (an action) and fallbackPolicy (a policy)",
+            ".fallback",
+        ),
+    )
 
     constraints: Annotated[list[Constraint], Field(min_length=1, max_length=32)] = Field(
         description="Limits on actions; an action beyond them is moved to the nearest one found within."
     )
-    fallback: Annotated[list[float], Field(min_length=1, max_length=256)] = Field(
+    fallback: Annotated[list[float], Field(min_length=1, max_length=256)] | None = Field(
+        default=None,
         description="The action where none within the limits is found, or the policy answers NaN: it must obey every "
-        "constraint, whatever is observed. For discrete actions one number."
+        "constraint, whatever is observed. For discrete actions one number.",
+    )
+    fallback_policy: FallbackPolicy | None = Field(
+        default=None,
+        description="Acts, greedily and within the limits, where what the policy wants is beyond them, or NaN. It "
+        "becomes part of the exported policy.",
     )
 
 

@@ -40,6 +40,14 @@ class ExportStatus(Resource):
     sha256: Digest = Field(description="Digest of the file.")
 
 
+class CostStatus(Resource):
+    """A mean over held-out episodes."""
+
+    name: ShortText = Field(description="Constraint of the RewardPolicy, or interventions: those of the shield.")
+    mean: float = Field(description="Its mean.")
+    maximum: float | None = Field(default=None, description="The constraint's limit.")
+
+
 class LineageStatus(Resource):
     """Origin of a model."""
 
@@ -66,6 +74,9 @@ class TrainingJobStatus(Status):
     baseline: ReturnStatus | None = Field(default=None, description="The serving policy on the same held-out seeds.")
     return_text: ShortText | None = Field(
         default=None, alias="return", description="Mean return with its 95 % interval, e.g. 487.2 [481.0, 492.1]."
+    )
+    costs: list[CostStatus] | None = Field(
+        default=None, max_length=17, description="What held-out episodes cost: constraints and the shield."
     )
     validation: ReturnStatus | None = Field(
         default=None, description="The exported policy on validation seeds, by which a study chooses."

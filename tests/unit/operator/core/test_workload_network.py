@@ -91,6 +91,12 @@ def test_ranks_call_the_data_plane_and_the_dns_and_nothing_else() -> None:
         assert not network.allows(rank, target, port), (target.name, port)
 
 
+CAREFUL = {
+    "constraints": [{"name": "never", "forbid": [1]}],
+    "fallbackPolicy": {"uri": "https://models.example.com/careful.onnx", "sha256": "0" * 64},
+}
+
+
 @pytest.mark.parametrize(
     ("named", "target", "port"),
     [
@@ -98,6 +104,7 @@ def test_ranks_call_the_data_plane_and_the_dns_and_nothing_else() -> None:
         ({"tracking": {"mlflow": {"trackingUri": "https://mlflow.example.com"}}}, OUTSIDE, 443),
         ({"pod": {"env": [{"name": "MLFLOW_TRACKING_URI", "value": "http://tracker:5000"}]}}, NEIGHBOUR, 5000),
         ({"initialPolicy": {"uri": "s3://models/first.onnx"}}, OUTSIDE, 443),
+        ({"safety": CAREFUL}, OUTSIDE, 443),
     ],
 )
 def test_an_address_that_the_spec_names_is_let_through(named: dict, target: Party, port: int) -> None:

@@ -5,9 +5,9 @@ import math
 from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.training.evaluation import SuiteGate, TrainingGates
-from learnloop_api.wire.training import DimensionResult, Interval, OffPolicy, SuiteResult
-from learnloop_operator.training.proof_gates import evaluate, suite_status
-from testing.training.training_builders import proof, returns
+from learnloop_api.wire.training import Cost, DimensionResult, Interval, OffPolicy, SuiteResult
+from learnloop_operator.training.proof_gates import constraints, evaluate, suite_status
+from testing.training.training_builders import after, condition, job, plan, proof, returns, run, situation
 
 NUMBER = st.floats(-1e6, 1e6)
 
@@ -22,6 +22,27 @@ def test_each_set_gate_gives_one_verdict_with_its_numbers() -> None:
     ]
     assert "480.0, must be at least 400 (100 episodes)" in verdicts[0].message
     assert "+458.0 against the baseline's 22.0" in verdicts[1].message
+
+
+def test_a_constraint_that_is_broken_on_held_out_episodes_refuses_the_run() -> None:
+    def cost(name: str, mean: float, maximum: float | None) -> Cost:
+        interval = {"mean": mean, "ci_low": mean - 0.1, "ci_high": mean + 0.1}
+        return Cost(name=name, maximum=maximum, episodes=100, baseline=3.5, **interval)
+
+    held = [cost("collisions", 0.9, 1.0), cost("interventions", 7.0, None)]
+    broken = [*held, cost("falls", 2.04, 2.0)]
+    assert constraints(proof()) == []
+    assert [(one.name, one.passed) for one in constraints(proof(costs=held))] == [("constraints", True)]
+    snapshot = situation({"attempts": 1}, job=job(state="succeeded"), run=run(proof=proof(costs=broken)))
+    made = plan(snapshot)
+    sentence = "constraints: falls 2.04 [1.94, 2.14], must be at most 2 (100 episodes, baseline 3.50)"
+    assert (made.status["phase"], condition(made, "Ready")["message"]) == ("Failed", sentence)
+    assert [one["name"] for one in plan(after(snapshot, made)).status["costs"]] == [
+        "collisions",
+        "interventions",
+        "falls",
+    ]
+    assert made.status["costs"][2] == {"name": "falls", "mean": 2.04, "maximum": 2.0}
 
 
 def test_a_model_no_better_than_the_baseline_is_not_significant() -> None:

@@ -87,9 +87,21 @@ def test_an_update_refused_at_the_bound_is_not_gone_on_from_and_its_artifact_nev
     assert plan(dataclasses.replace(ordered, run=improved(2, "d" * 64, kl=0.05))).status["refused"] == [OTHER]
 
 
-def test_an_update_that_draws_as_what_serves_does_not_pass_without_a_divergence() -> None:
-    drawn = improved(1, behaviour={"kind": "sampled"}, baseline_sha256="a" * 64)
-    assert reason(plan(dataclasses.replace(proven(), spec=wanted(1), run=drawn)), "Trained") == "Strayed"
+@pytest.mark.parametrize(
+    ("baseline", "kind", "verdict"),
+    [
+        ("a" * 64, "sampled", "Strayed"),
+        ("e" * 64, "sampled", "Strayed"),
+        (None, "sampled", "Validated"),
+        ("e" * 64, "greedy", "Validated"),
+    ],
+)
+def test_an_update_that_draws_does_not_pass_without_its_divergence_from_what_serves(baseline, kind, verdict) -> None:
+    drawn = improved(1, behaviour={"kind": kind}, baseline_sha256=baseline)
+    made = plan(dataclasses.replace(proven(), spec=wanted(1), run=drawn))
+    assert reason(made, "Trained") == verdict
+    why = "maxKl: not measured: the policy that serves does not draw its actions, as the update does; set export."
+    assert condition(made, "Trained")["message"].removeprefix("update 1: ").startswith(why) == (verdict == "Strayed")
 
 
 def test_after_a_roll_back_the_next_update_begins_from_what_serves() -> None:

@@ -28,6 +28,7 @@ from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.rank import run
 
 CPU = torch.device("cpu")
+BOUNDS = Bounds(np.full(3, -2, dtype=np.float32), np.full(3, 2, dtype=np.float32))
 OBSERVATIONS, DIMENSIONS = 4, 3
 SLOW = {"name": "slow near things", "when": [{"observation": 1, "below": 0.5}], "components": [0, 1], "maxNorm": 0.5}
 
@@ -139,14 +140,13 @@ def outputs(body: bytes, observations: np.ndarray, names: list[str]) -> list[np.
 
 def test_the_exported_graph_projects_as_the_shield_does() -> None:
     random = np.random.default_rng(2)
-    bounds = Bounds(np.full(3, -2, dtype=np.float32), np.full(3, 2, dtype=np.float32))
     observations = random.normal(size=(3000, OBSERVATIONS)).astype(np.float32)
     for number in range(8):
         safety = continuous_set(random)
         shield = Shield(safety, OBSERVATIONS, DIMENSIONS, continuous=True)
         weights = dense("actor", [OBSERVATIONS, 8, 2 * DIMENSIONS], 5.0, number, 0)
-        (plain,) = outputs(build(weights, "actor", "relu", {}, bounds), observations, ["action"])
-        (safe,) = outputs(build(weights, "actor", "relu", {}, bounds, shield), observations, ["action"])
+        (plain,) = outputs(build(weights, "actor", "relu", {}, BOUNDS), observations, ["action"])
+        (safe,) = outputs(build(weights, "actor", "relu", {}, BOUNDS, shield), observations, ["action"])
         assert not shield.broken(observations, safe).any()
         assert safe == pytest.approx(shield.project(observations, plain)[0], abs=1e-5)
         assert shield.broken(observations, plain).any()
@@ -168,6 +168,62 @@ def test_the_exported_graph_masks_forbidden_actions_and_answers_nan_with_the_fal
     assert (outputs(build(weights, "q", "relu", {}, None, shield), observations, ["action"])[0] == 1).all()
 
 
+def replaced_by_policy(safety: Safety) -> Safety:
+    """The same limits with a fallback policy."""
+    named = {"uri": "file:///conservative.onnx", "sha256": "0" * 64}
+    return Safety.model_validate({**safety.to_kube(), "fallback": None, "fallbackPolicy": named})
+
+
+def conservative(observations: int, actions: int, bounds: Bounds | None = None) -> bytes:
+    outputs = 2 * actions if bounds else actions
+    name = "actor" if bounds else "q"
+    return build(dense(name, [observations, 8, outputs], 5.0, 99, 0), name, "relu", {}, bounds)
+
+
+def test_a_fallback_policy_acts_within_the_limits_where_numbers_are_beyond_them_or_none() -> None:
+    random, body = np.random.default_rng(3), conservative(OBSERVATIONS, DIMENSIONS, BOUNDS)
+    observations = random.normal(size=(3000, OBSERVATIONS)).astype(np.float32)
+    (careful,) = outputs(body, observations, ["action"])
+    for number in range(8):
+        safety = replaced_by_policy(continuous_set(random))
+        shield = Shield(safety, OBSERVATIONS, DIMENSIONS, continuous=True, policy=body)
+        wanted = wild(random, (len(observations), DIMENSIONS))
+        safe, fallback = shield.project(observations, wanted)
+        beyond = shield.broken(observations, wanted).any(axis=0) | ~np.isfinite(wanted).all(axis=1)
+        assert np.array_equal(fallback, beyond)
+        assert np.array_equal(safe[~beyond], wanted[~beyond])
+        assert not shield.broken(observations, safe).any()
+        fine = beyond & ~shield.broken(observations, careful).any(axis=0)
+        assert safe[fine] == pytest.approx(careful[fine], abs=1e-5)
+        weights = dense("actor", [OBSERVATIONS, 8, 2 * DIMENSIONS], 5.0, number, 0)
+        (plain,) = outputs(build(weights, "actor", "relu", {}, BOUNDS), observations, ["action"])
+        (served,) = outputs(build(weights, "actor", "relu", {}, BOUNDS, shield), observations, ["action"])
+        sure = ~shield.unsure(observations, plain, 1e-5)
+        assert served[sure] == pytest.approx(shield.project(observations, plain)[0][sure], abs=1e-5)
+        assert sure.mean() > 0.99
+    weights["actor.1.bias"][:] = np.nan
+    (served,) = outputs(build(weights, "actor", "relu", {}, BOUNDS, shield), observations, ["action"])
+    assert np.isfinite(served).all()
+    assert not shield.broken(observations, served).any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "body", "problem"),
+    [
+        ({}, conservative(5, 3, BOUNDS), r"fallbackPolicy: .* takes 5 observations for 3 numbers, .* 4 for 3 numbers"),
+        ({}, conservative(4, 3), r"fallbackPolicy: .* takes 4 observations for 3 choices, .* 4 for 3 numbers"),
+        ({}, b"weights", r"fallbackPolicy: .* not a loadable ONNX model.*; name a policy for the same environment"),
+        ({"min": 2}, conservative(4, 3, BOUNDS), r"constraints: 'slow near things, apart' leave no action that obeys"),
+    ],
+)
+def test_a_fallback_policy_that_cannot_act_here_is_refused(changes: dict, body: bytes, problem: str) -> None:
+    constraints = [SLOW, {"name": "apart", "components": [0], "max": 3, **changes}]
+    named = {"uri": "file:///conservative.onnx", "sha256": "0" * 64}
+    safety = Safety.model_validate({"constraints": constraints, "fallbackPolicy": named})
+    with pytest.raises(ConfigError, match=problem):
+        Shield(safety, 4, 3, continuous=True, policy=body)
+
+
 def random_masks(random: np.random.Generator, actions: int) -> Safety:
     """Up to three limits that hold here and there; the fallback is always allowed."""
     fallback = int(random.integers(actions))
@@ -183,10 +239,12 @@ def random_masks(random: np.random.Generator, actions: int) -> Safety:
     return Safety.model_validate({"constraints": constraints, "fallback": [fallback]})
 
 
-def executing(safety: Safety, count: int, preferences: Preferences) -> tuple[Shielded, list[np.ndarray]]:
+def executing(
+    safety: Safety, count: int, preferences: Preferences, policy: bytes | None = None
+) -> tuple[Shielded, list[np.ndarray]]:
     """KeyDoor behind a shield, and what reaches it."""
     inner = make("grids:KeyDoor", Split.TRAINING, 0, range(count))
-    environment, reached, step = shielded(inner, safety), list[np.ndarray](), inner.step
+    environment, reached, step = shielded(inner, safety, policy=policy), list[np.ndarray](), inner.step
     inner.step = lambda actions: reached.append(actions.copy()) or step(actions)
     assert isinstance(environment, Shielded)
     environment.preferences = preferences
@@ -194,22 +252,32 @@ def executing(safety: Safety, count: int, preferences: Preferences) -> tuple[Shi
 
 
 @pytest.mark.parametrize("case", range(12))
-def test_training_executes_what_the_graph_does_whatever_is_forbidden(case: int) -> None:
+@pytest.mark.parametrize("policy", [None, conservative(21, 4)], ids=["an action", "a policy"])
+def test_training_executes_what_the_graph_does_whatever_is_forbidden(case: int, policy: bytes | None) -> None:
     random, count = np.random.default_rng(case), 64
     safety, weights = random_masks(random, 4), dense("q", [21, 8, 4], 1.0, case, 0)
+    safety = replaced_by_policy(safety) if policy else safety
 
     def values(observation: np.ndarray) -> np.ndarray:
         return forward_numpy(weights, "q", "relu", observation)
 
-    environment, reached = executing(safety, count, Preferences(values, False, case))
-    graph = build(weights, "q", "relu", {}, None, Shield(safety, 21, 4, continuous=False))
+    environment, reached = executing(safety, count, Preferences(values, False, case), policy)
+    shield = Shield(safety, 21, 4, continuous=False, policy=policy)
+    graph, instead = build(weights, "q", "relu", {}, None, shield), 0
     observation = environment.reset()
     for _ in range(5):
         wanted = values(observation).argmax(axis=1)
         (served,) = outputs(graph, observation, ["action"])
+        over = shield.broken(observation, wanted).any(axis=0)
+        if policy and over.any():
+            (careful,) = outputs(policy, observation, ["logits"])
+            best = np.where(shield.allowed(observation), careful, -np.inf).argmax(axis=1)
+            assert np.array_equal(served[over], best[over])
+            instead += int(over.sum())
         observation = environment.step(wanted).observation
         assert np.array_equal(reached[-1], served)
     assert environment.interventions.sum() > 0
+    assert bool(instead) == bool(policy)
 
 
 def test_training_draws_among_what_is_allowed_as_the_policy_server_does() -> None:
@@ -221,7 +289,7 @@ def test_training_draws_among_what_is_allowed_as_the_policy_server_does() -> Non
     for _ in range(5):
         environment.step(random.choice(4, size=count, p=chances))
     shares = np.bincount(np.concatenate(reached), minlength=4) / (5 * count)
-    masked = Shield(safety, 21, 4, continuous=False).mask(np.zeros((1, 21), dtype=np.float32), logits[None])[0]
+    masked = Shield(safety, 21, 4, continuous=False).mask(np.zeros((1, 21), dtype=np.float32), logits[None])[0][0]
     advice = Advice(1, masked.tolist())
     served = [math.exp(log_probability(SAMPLED, None, advice, action) or 0.0) for action in range(4)]
     assert shares == pytest.approx(served, abs=0.015)
@@ -285,6 +353,10 @@ def test_a_whole_run_obeys_its_constraints_and_its_proof_says_how_often_they_wer
     assert proof["actions"] == 512
     assert 0 < proof["interventions"] < 512
     assert len((tmp_path / "audit.jsonl").read_text().splitlines()) == proof["interventions"]
+    (cost,) = proof["costs"]
+    assert (cost["name"], cost["maximum"]) == ("interventions", None)
+    assert cost["mean"] > 0, "the exported graph's own"
+    assert cost["baseline"] > 0, "those of the shield before it"
     assert proof["audit_uri"]
     assert proof["parity"]["passed"]
 

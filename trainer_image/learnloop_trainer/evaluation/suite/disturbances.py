@@ -209,7 +209,8 @@ def _world(stage: Stage, count: int, conditions: Conditions, disturb: Disturb | 
     spec = stage.order.spec
     limited = replace(conditions, max_steps=spec.data.max_steps_per_episode)
     world = make(stage.order.environment, randomness.Split.TRAINING, spec.seed, range(count), limited)
-    return action_shield.shielded(world if disturb is None else disturb(world), spec.safety)
+    disturbed = world if disturb is None else disturb(world)
+    return action_shield.shielded(disturbed, spec.safety, policy=stage.order.fallback)
 
 
 def _warm(stage: Stage, parameters: algorithms.Parameters, world: VectorEnvironment, weights: Weights) -> Any:

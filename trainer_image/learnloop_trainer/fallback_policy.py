@@ -1,0 +1,60 @@
+"""A shield's fallback policy: it acts in training by the policy server's own code, and is exported with the policy."""
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import compose, inliner, version_converter
+
+from learnloop_common.acting import onnx_policy, policy
+from learnloop_environments import errors, spaces
+from learnloop_trainer.errors import NumericError
+
+FIELD = "spec.safety.fallbackPolicy"
+FIX = "name a policy for the same environment, without memory, as learnloop or an engine exports it, or set fallback"
+OPSET, PREFIX = 17, "fallback."
+
+
+class FallbackPolicy:
+    """Acts greedily, for as many observations and actions as the policy that it replaces."""
+
+    def __init__(self, body: bytes, uri: str, observations: int, actions: int, *, continuous: bool) -> None:
+        """Raises ConfigError when the policy in the file has other spaces, remembers, or cannot be exported again."""
+        self._uri, self._name = uri, "action" if continuous else "logits"
+        try:
+            self._policy = onnx_policy.OnnxPolicy(body)
+            self.graph = _prefixed(body)
+        except policy.ModelError as error:
+            raise errors.ConfigError(FIELD, uri, str(error), FIX) from None
+        have = self._policy.observations, self._policy.actions, self._policy.continuous
+        if have != (observations, actions, continuous) or self._policy.memory:
+            kinds = {True: "numbers", False: "choices"}
+            problem = f"takes {have[0]} observations for {have[1]} {kinds[have[2]]}"
+            problem += f"{' and remembers' if self._policy.memory else ''}, the environment has {observations} for "
+            raise errors.ConfigError(FIELD, uri, f"{problem}{actions} {kinds[continuous]}", FIX)
+
+    @property
+    def result(self) -> str:
+        """Of its graph: the edge with what `outputs` gives."""
+        return f"{PREFIX}{self._name}"
+
+    def outputs(self, observation: spaces.Observations) -> NDArray[np.float32]:
+        """Its numbers, or logits, [n, actions]; raises NumericError."""
+        try:
+            return np.asarray(self._policy.run(observation)[self._name])
+        except policy.PolicyError as error:
+            raise NumericError(f"{FIELD}: {self._uri}: {error}") from None
+
+
+def _prefixed(body: bytes) -> onnx.GraphProto:
+    """Its nodes and weights under names of their own, from `observation`. Raises policy.ModelError."""
+    try:
+        model = inliner.inline_local_functions(onnx.load_from_string(body))
+        model = version_converter.convert_version(model, OPSET)
+        foreign = sorted({node.op_type for node in model.graph.node if node.domain not in ("", "ai.onnx")})
+        graph: onnx.GraphProto = compose.add_prefix_graph(model.graph, PREFIX)
+    except Exception as error:  # protobuf's and onnx's errors share no base class below Exception
+        raise policy.ModelError(f"cannot be written with opset {OPSET} ({str(error)[:120]})") from None
+    if foreign:
+        raise policy.ModelError(f"has nodes that are not ONNX's own: {', '.join(foreign)}")
+    graph.node.insert(0, onnx.helper.make_node("Identity", [onnx_policy.INPUT], [PREFIX + onnx_policy.INPUT]))
+    return graph
