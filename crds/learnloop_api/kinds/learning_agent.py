@@ -136,9 +136,9 @@ class LearningAgentSpec(Resource):
             ".task.external.trainingEnvironment",
         ),
         Rule(
-            f"!has(self.training) || ({training_job.SPOKEN.replace('self.', 'self.training.template.')})"
-            " == has(self.task.languageModel)",
-            f"{', '.join(LANGUAGE)} train task.languageModel, and nothing else does: set both, or neither",
+            "!has(self.training) || self.training.template.algorithm == 'custom'"
+            f" || ({training_job.SPOKEN.replace('self.', 'self.training.template.')}) == has(self.task.languageModel)",
+            f"{', '.join(LANGUAGE)} and custom train task.languageModel: set both, or neither",
             ".training.template.algorithm",
         ),
         Rule(

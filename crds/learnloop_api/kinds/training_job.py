@@ -148,7 +148,8 @@ class TrainingData(LoggedData):
         "cql, iql-offline, dqn, sac and the algorithms for language models learn.",
     )
     language_model: LanguageModel | None = Field(
-        default=None, description="What sft, dpo, rloo, grpo, ppo-lm and bradley-terry train; no other algorithm does."
+        default=None,
+        description="What sft, dpo, rloo, grpo, ppo-lm and bradley-terry train, and custom where it is set.",
     )
 
     @property
@@ -353,8 +354,8 @@ class TrainingJobSpec(TrainingTemplate):
             for rule in immutable(field, "create a new TrainingJob", optional=optional)
         ),
         Rule(
-            f"({SPOKEN}) == has(self.data.languageModel)",
-            f"{', '.join(LANGUAGE)} train data.languageModel, and nothing else does: set both, or neither",
+            f"self.algorithm == 'custom' || ({SPOKEN}) == has(self.data.languageModel)",
+            f"{', '.join(LANGUAGE)} and custom train data.languageModel: set both, or neither",
             ".data.languageModel",
         ),
         Rule(

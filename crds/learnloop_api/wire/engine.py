@@ -14,6 +14,8 @@ ORDER, RESUME, EPISODES = "order.json", "resume", "episodes.jsonl"
 """Files that an engine gets; the order is the last one to appear."""
 HEARTBEAT, CHECKPOINT, POLICY, RESULT = "heartbeat.json", "checkpoint", "policy.onnx", "result.json"
 """Files that it hands in. It writes each under another name and renames it."""
+ADAPTER, ADAPTER_CONFIG, WEIGHTS = "adapter_model.safetensors", "adapter_config.json", "model.safetensors"
+"""In the place of the policy, of a language model: an adapter, which are two files, or whole weights."""
 ERROR = "error"
 """One sentence, where it fails."""
 EXIT, STOP = "exit-code", "stop"
@@ -21,6 +23,18 @@ EXIT, STOP = "exit-code", "stop"
 SEEDS = 1024
 MOST_WITNESSES = 10_000
 WitnessRow = Annotated[list[Real], Field(min_length=1, max_length=65_536)]
+
+
+class EngineLanguageModel(WireModel):
+    """The language model that an engine trains."""
+
+    base_uri: str = Field(description="spec.data.languageModel.base.uri")
+    base_sha256: str = Field(description="digest of the base model's folder")
+    folder: str | None = Field(description="where this container has that folder; null: the engine fetches it")
+    context_length: int = Field(ge=1, description="tokens of a conversation at most")
+    max_tokens: int = Field(ge=1, description="tokens of an answer at most")
+    temperature: float = Field(ge=0, description="at which the held-out conversations are drawn")
+    tools: list[dict[str, Any]] = Field(default_factory=list, description="given to the chat template")
 
 
 class EngineOrder(WireModel):
@@ -40,8 +54,13 @@ class EngineOrder(WireModel):
         ge=1,
         description="spec.data.maxStepsPerEpisode; null: the environment's own limit",
     )
-    observations: int = Field(ge=1, description="numbers in a flattened observation")
-    actions: int = Field(ge=1, description="how many choices there are, or of how many numbers an action is")
+    language_model: EngineLanguageModel | None = Field(
+        default=None, description="what it trains; null with a policy of numbers, else the spaces below are"
+    )
+    observations: int | None = Field(default=None, ge=1, description="numbers in a flattened observation")
+    actions: int | None = Field(
+        default=None, ge=1, description="how many choices there are, or of how many numbers an action is"
+    )
     low: list[float] | None = Field(default=None, description="of each number of an action; null for choices alone")
     high: list[float] | None = None
     choices: int = Field(default=0, ge=0, description="the first number of an action is one of so many choices")
@@ -70,6 +89,6 @@ class EngineResult(WireModel):
     """result.json: the engine's part of the proof, written last."""
 
     step: int = Field(ge=1, le=MOST)
-    behaviour: Behaviour = Field(description="how the policy acts")
-    witness: Witness
+    behaviour: Behaviour | None = Field(default=None, description="how the policy acts; null of a language model")
+    witness: Witness | None = Field(default=None, description="null of a language model")
     versions: dict[str, Annotated[Sentence, Field(max_length=253)]] = Field(default_factory=dict, max_length=16)

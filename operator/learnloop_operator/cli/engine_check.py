@@ -18,7 +18,9 @@ def engine(
     action: Annotated[str, typer.Argument(help="check")],
     image: Annotated[str, typer.Argument(help="the engine's image")],
     command: Annotated[list[str], typer.Argument(help="its program with arguments; options of it after --")],
-    environment: Annotated[str, typer.Option(help="what it learns")] = "CartPole-v1",
+    environment: Annotated[str, typer.Option(help="what it learns; with --base ToolLookupEasy-v1")] = "",
+    base: Annotated[str, typer.Option(metavar="URI", help="the base model that it trains")] = "",
+    base_sha256: Annotated[str, typer.Option(help="the digest of its folder")] = "",
     steps: Annotated[int, typer.Option(min=1, help="how long")] = 2000,
     timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="for all of it")] = 900.0,
 ) -> str:
@@ -29,12 +31,17 @@ def engine(
     """
     if action != "check":
         raise objects.UsageError(f"engine {action}: write `kubectl learnloop engine check IMAGE COMMAND`")
+    if bool(base) != bool(base_sha256):
+        raise objects.UsageError("--base and --base-sha256 name a base model together: give both, or neither")
+    data: dict[str, object] = {"environment": environment or ("ToolLookupEasy-v1" if base else "CartPole-v1")}
+    if base:
+        data["languageModel"] = {"base": {"uri": base, "sha256": base_sha256}}
     name = f"engine-check-{secrets.token_hex(3)}"
     spec = {
         "algorithm": "custom",
         "engine": "image",
         "totalSteps": steps,
-        "data": {"environment": environment},
+        "data": data,
         "evaluation": {"episodes": 16},
         "gates": {"significant": False},
         "maxAttempts": 1,
@@ -52,7 +59,8 @@ def engine(
     finally:
         _delete(cluster, name)
     mean, before = (objects.number((status.get(what) or {}).get("mean")) for what in ("evaluation", "baseline"))
-    return f"{image} keeps to {PAGE}: after {status.get('step')} steps its policy returns {mean}, chance {before}"
+    against = "the base" if base else "chance"
+    return f"{image} keeps to {PAGE}: after {status.get('step')} steps it returns {mean}, {against} {before}"
 
 
 def _delete(cluster: Cluster, name: str) -> None:

@@ -5,8 +5,9 @@ import secrets
 import stat
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -97,6 +98,14 @@ class Exchange:
             problem = f"{name}: {field}: {str(first.get('input'))[:80]!r}: {first['msg']}"
             fix = f"correct it as {PAGE} says; write it under another name and rename it"
             raise EngineMistaken(f"{problem}; {fix}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """Last files of an engine, by their names, and its result."""
+
+    files: Mapping[str, bytes]
+    result: wire.EngineResult
 
 
 class Engine(Protocol):

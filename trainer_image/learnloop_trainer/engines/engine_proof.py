@@ -1,47 +1,82 @@
 """The proof of what an engine handed in: the file is played as it would be served, by learnloop's own code."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from learnloop_api.wire.engine import POLICY, RESULT, EngineResult, Witness
+from learnloop_api.kinds.behaviour import Behaviour
+from learnloop_api.wire.engine import POLICY, RESULT, Witness
 from learnloop_api.wire.training import Parity
 from learnloop_common.acting.policy import ALGORITHM, BEHAVIOUR, BOUNDS, Numbers
 from learnloop_environments import VectorEnvironment, errors, simulation
 from learnloop_environments.spaces import FIELD, Observations, agents
 from learnloop_trainer import baseline_policy as baseline, training_order
-from learnloop_trainer.engines.engine_process import PAGE, EngineMistaken
+from learnloop_trainer.engines.engine_process import PAGE, EngineMistaken, Handed
 from learnloop_trainer.evaluation import held_out_episodes
 from learnloop_trainer.export import Behaving, OnnxPolicy
 from learnloop_trainer.training_run import policy_proof
 from learnloop_trainer.training_run.proof import Exported, versions
 from learnloop_trainer.training_run.training_loop import Run
 
+World = simulation.Simulation | VectorEnvironment
+
+
+class Subject(Protocol):
+    """A policy or a model that an engine trains."""
+
+    @property
+    def files(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the files that it hands in of it: all of one of these groups."""
+
+    def order_fields(self) -> dict[str, Any]:
+        """Its fields of the engine's order."""
+
+    def prove(self, run: Run, handed: Handed, size: int) -> Exported:
+        """Raises EngineMistaken for files that break the contract."""
+
 
 @dataclass(frozen=True, slots=True)
-class Handed:
-    """Last files of an engine."""
+class Played:
+    """A policy of numbers."""
 
-    policy: bytes
-    result: EngineResult
+    world: World
+
+    files = ((POLICY,),)
+
+    def order_fields(self) -> dict[str, Any]:
+        world, bounds = self.world, self.world.bounds
+        spaces: dict[str, Any] = {"observations": world.observations, "actions": world.actions}
+        if bounds is None:
+            return spaces
+        return spaces | {"low": bounds.low.tolist(), "high": bounds.high.tolist(), "choices": bounds.choices}
+
+    def prove(self, run: Run, handed: Handed, size: int) -> Exported:
+        return prove(run, self.world, handed, size)
 
 
-def world_of(order: training_order.Order) -> simulation.Simulation | VectorEnvironment:
+def played(order: training_order.Order) -> Played:
     """The run's environment, for its spaces. Raises ConfigError for a team: an engine trains one agent."""
     world = held_out_episodes.sample(order)
     if agents(world) > 1:
         problem = f"has a team of agents, {order.spec.algorithm} trains one"
         raise errors.ConfigError(FIELD, order.environment, problem, "set algorithm to qmix, independent-dqn or maddpg")
-    return world
+    return Played(world)
 
 
-def prove(run: Run, world: simulation.Simulation | VectorEnvironment, handed: Handed, size: int) -> Exported:
+def prove(run: Run, world: World, handed: Handed, size: int) -> Exported:
     order, store, result = run.order, run.store, handed.result
+    behaviour, witness = result.behaviour, result.witness
+    if behaviour is None or witness is None:
+        raise EngineMistaken(f"{RESULT}: behaviour or witness is missing; write both, as {PAGE} says")
+    wanted = order.spec.export.behaviour
+    if wanted is not None and behaviour != wanted:
+        problem = f"{RESULT}: behaviour: {behaviour.kind!r} is not spec.export.behaviour"
+        raise EngineMistaken(f"{problem}; hand in the order's behaviour")
     run.reporter.phase("exporting", f"reading the engine's {POLICY}")
-    body = stamped(order, world, handed)
+    body = stamped(order, world, handed.files[POLICY], behaviour)
     continuous = world.bounds is not None
     try:
         greedy = OnnxPolicy(body, world.observations, world.actions, continuous=continuous)
@@ -49,7 +84,7 @@ def prove(run: Run, world: simulation.Simulation | VectorEnvironment, handed: Ha
         raise EngineMistaken(f"{POLICY}: {error}; export it as {PAGE} says") from None
     serving = baseline.policy(order, baseline.artifact(order, store), world.observations, world.actions, world.bounds)
     judged = policy_proof.by_playing(order, Behaving(greedy, order.spec.seed), greedy, serving, run.reporter)
-    observations, outputs = _witness(result.witness, world.observations, greedy)
+    observations, outputs = _witness(witness, world.observations, greedy)
     if greedy.served.memory:
         parity = _remembering(greedy, observations, outputs)
     else:
@@ -59,17 +94,17 @@ def prove(run: Run, world: simulation.Simulation | VectorEnvironment, handed: Ha
     return Exported(body, {**judged.fields, **fields, "world_size": size, "versions": versions() | reported})
 
 
-def stamped(order: training_order.Order, world: simulation.Simulation | VectorEnvironment, handed: Handed) -> bytes:
+def stamped(order: training_order.Order, world: World, policy: bytes, behaviour: Behaviour) -> bytes:
     """The engine's file with learnloop's facts in place of its own: its algorithm, its job, and how it acts."""
     try:
-        model = onnx.load_from_string(handed.policy)
+        model = onnx.load_from_string(policy)
     except Exception as error:  # protobuf's and onnx's errors share no base class below Exception
         raise EngineMistaken(f"{POLICY}: is not an ONNX file ({str(error)[:120]}); export one") from None
     facts = {item.key: item.value for item in model.metadata_props if not item.key.startswith("learnloop.")}
     facts |= {ALGORITHM: order.spec.algorithm, "learnloop.job": order.job}
-    facts[BEHAVIOUR] = handed.result.behaviour.model_dump_json(exclude_none=True)
+    facts[BEHAVIOUR] = behaviour.model_dump_json(exclude_none=True)
     bounds = world.bounds
-    if bounds is not None and handed.result.behaviour.kind == "sampled":
+    if bounds is not None and behaviour.kind == "sampled":
         first = int(bool(bounds.choices))
         low, high = (tuple(side[first:].tolist()) for side in (bounds.low, bounds.high))
         facts[BOUNDS] = Numbers(low, high, bounds.choices).written()

@@ -18,8 +18,7 @@ from learnloop_api.wire import base, engine as wire
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.interfaces.foreign_spaces import foreign_seeds
 from learnloop_environments.randomness import Split
-from learnloop_environments.spaces import Bounds
-from learnloop_trainer.engines import trl_training
+from learnloop_trainer.engines import engine_language, trl_training
 from learnloop_trainer.engines.engine_process import (
     PAGE,
     Child,
@@ -28,12 +27,13 @@ from learnloop_trainer.engines.engine_process import (
     EngineFailed,
     EngineMistaken,
     Exchange,
+    Handed,
 )
-from learnloop_trainer.engines.engine_proof import Handed, prove, world_of
+from learnloop_trainer.engines.engine_proof import Subject, played
 from learnloop_trainer.errors import Terminated
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.recordings import ReadExperience
-from learnloop_trainer.store.run_store import MAX_ARTIFACT, MAX_CHECKPOINT, Arrays, pack, unpack
+from learnloop_trainer.store.run_store import MAX_ARTIFACT, MAX_CHECKPOINT, Arrays, pack, part, unpack
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run import agent_logs, checkpoints, rank, training_loop
 from learnloop_trainer.training_run.proof import proven
@@ -97,17 +97,18 @@ class _Followed:
     def follow(self) -> None:
         """Return when the proof is durable, or, on another rank than the first, when the engine has ended."""
         _refuse_unheard(self._order)
-        world = world_of(self._order)
+        spoken = self._order.spec.data.language_model is not None
+        subject: Subject = engine_language.spoken(self._order) if spoken else played(self._order)
         handed = self._resumed() if self._place.rank == 0 else None
         if handed is None:
-            self._give(world.observations, world.actions, world.bounds)
+            self._give(subject)
             self._wait()
             if self._place.rank > 0:
                 return
-            handed = self._handed()
+            handed = self._handed(subject)
             self._save(handed)
         self._training.learner.step = handed.result.step
-        proved = prove(replace(self._run, order=self._judged()), world, handed, self._place.size)
+        proved = subject.prove(replace(self._run, order=self._judged()), handed, self._place.size)
         proof = proven(self._run, self._training, None, proved)  # type: ignore[arg-type]
         self._run.reporter.proven(proof)
         self._run.reporter.finish("done", rank.summary(proof))
@@ -132,16 +133,18 @@ class _Followed:
         self._training.learner.step = int(facts["step"])
         self._secret = int(facts.get("held_out", self._secret))
         self._checkpoint = arrays["checkpoint"].tobytes()
-        if "policy" not in arrays:
+        if "result" not in arrays:
             say(f"resuming at step {facts['step']}")
             return None
         say("training has ended in an earlier attempt: going on with its proof")
         self._run.saver.offer(body, int(facts["step"]))
-        return Handed(arrays["policy"].tobytes(), wire.EngineResult.model_validate_json(arrays["result"].tobytes()))
+        files = {name: array.tobytes() for name, array in part(arrays, "handed").items()}
+        return Handed(files, wire.EngineResult.model_validate_json(arrays["result"].tobytes()))
 
-    def _give(self, observations: int, actions: int, bounds: Bounds | None) -> None:
+    def _give(self, subject: Subject) -> None:
         order, spec = self._order, self._order.spec
-        for name in (wire.HEARTBEAT, wire.CHECKPOINT, wire.POLICY, wire.RESULT, wire.RESUME, wire.EXIT, wire.ERROR):
+        own = (wire.HEARTBEAT, wire.CHECKPOINT, wire.RESULT, wire.RESUME, wire.EXIT, wire.ERROR)
+        for name in (*own, *(name for group in subject.files for name in group)):
             self._exchange.remove(name)
         if self._checkpoint:
             self._exchange.give(wire.RESUME, self._checkpoint)
@@ -163,13 +166,9 @@ class _Followed:
             environment_seeds=foreign_seeds(Split.TRAINING, seed_of(spec.seed), np.arange(wire.SEEDS)),
             environment=order.environment,
             max_steps_per_episode=spec.data.max_steps_per_episode,
-            observations=observations,
-            actions=actions,
-            low=None if bounds is None else bounds.low.tolist(),
-            high=None if bounds is None else bounds.high.tolist(),
-            choices=0 if bounds is None else bounds.choices,
             behaviour=spec.export.behaviour,
             settings=spec.settings or {},
+            **subject.order_fields(),
         )
         self._exchange.give(wire.ORDER, document.model_dump_json().encode())  # the last file: engines wait for it
 
@@ -225,33 +224,32 @@ class _Followed:
         step = self._training.learner.step if handed is None else handed.result.step
         files = {"checkpoint": self._checkpoint}
         if handed is not None:
-            files |= {"policy": handed.policy, "result": handed.result.model_dump_json().encode()}
+            files |= {f"handed/{name}": body for name, body in handed.files.items()}
+            files["result"] = handed.result.model_dump_json().encode()
         arrays: Arrays = {name: np.frombuffer(body, dtype=np.uint8) for name, body in files.items()}
         facts = {"fingerprint": checkpoints.fingerprint(self._order), "step": str(step)}
         facts["held_out"] = str(self._secret)
         self._run.saver.offer(pack(arrays, facts), step)
 
-    def _handed(self) -> Handed:
+    def _handed(self, subject: Subject) -> Handed:
         """All that a whole run hands in. Raises EngineMistaken, naming everything that is missing."""
-        policy = self._exchange.take(wire.POLICY, MAX_ARTIFACT)
+        taken = {name: self._exchange.take(name, MAX_ARTIFACT) for group in subject.files for name in group}
+        files = {name: body for name, body in taken.items() if body is not None}
+        whole = next((group for group in subject.files if files.keys() >= set(group)), ())
         result = self._exchange.read(wire.RESULT, wire.EngineResult, MAX_RESULT)
         handed_in = {
             wire.HEARTBEAT: self._reported >= 0,
             wire.CHECKPOINT: bool(self._checkpoints),
-            wire.POLICY: policy is not None,
+            " or ".join(" with ".join(group) for group in subject.files): bool(whole),
             wire.RESULT: result is not None,
         }
         missing = [name for name, there in handed_in.items() if not there]
-        if missing or policy is None or result is None:
+        if missing or result is None:
             raise EngineMistaken(f"the engine ended without {', '.join(missing)}: write each as {PAGE} says")
         if result.step < self._order.spec.total_steps:
             problem = f"result.json: step: {result.step} is below the {self._order.spec.total_steps} of the order"
             raise EngineMistaken(f"{problem}; train on before the result is written")
-        wanted = self._order.spec.export.behaviour
-        if wanted is not None and result.behaviour != wanted:
-            problem = f"result.json: behaviour: {result.behaviour.kind!r} is not spec.export.behaviour"
-            raise EngineMistaken(f"{problem}; hand in the order's behaviour")
-        return Handed(policy, result)
+        return Handed({name: files[name] for name in whole}, result)
 
 
 def seed_of(seed: int) -> int:

@@ -149,7 +149,7 @@ def exported(model: BaseAlgorithm, order: EngineOrder, form: Form) -> tuple[byte
     model.policy.set_training_mode(False)
     acting = Acting(model, order.algorithm, form, draws).cpu().eval()
     outputs = ["action", *([] if numbers else ["logits"]), *(["mean", "deviation"] if draws else [])]
-    count = max(2, min(WITNESSES, MOST_NUMBERS // (form.width + order.actions)))
+    count = max(2, min(WITNESSES, MOST_NUMBERS // (form.width + (order.actions or 1))))
     around = form.around(acting.mean.numpy(), acting.deviation.numpy(), count, order.seed)
     with torch.no_grad():
         policy, rows = _graph(acting, outputs, around), torch.from_numpy(around)

@@ -44,6 +44,8 @@ def attach_trained(model: nn.Module, given: Mapping[str, NDArray[np.generic]], s
     strange = sorted(ranks.keys() - {name for name, part in model.named_modules() if isinstance(part, nn.Linear)})
     if strange:
         raise ValueError(f"{strange[0]} is of another model")
+    if not ranks:
+        raise ValueError(f"has no array that ends in {SECOND}")
     rank = next(iter(ranks.values()))
     adapters = _injected(model, sorted(ranks), rank, scale * rank, 0)
     load(adapters, given)

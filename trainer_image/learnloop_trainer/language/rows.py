@@ -96,6 +96,10 @@ class Episode:
         return int(sum(int(row.sampled.sum()) for row in self.rows))
 
 
+OTHERS = -1
+"""Group of the chosen answer of a pair from another agent's log than the run's own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
     """Two answers to the same question, as episodes: one was preferred."""

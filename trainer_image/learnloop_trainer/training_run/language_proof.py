@@ -28,7 +28,7 @@ def prove_language(run: training_loop.Run, training: language_training.LanguageT
     """Export the model, and hold held-out conversations with it and with what serves."""
     order, spec, reporter, store = run.order, run.order.spec, run.reporter, run.store
     network, base = training.learner.network, training.base
-    parameters, model = order.parameters, spec.data.language_model
+    parameters, model = training.learner.parameters, spec.data.language_model
     assert model is not None
     reporter.phase("exporting", "writing the trained weights")
     config = None
@@ -108,7 +108,7 @@ def measured_model(run: training_loop.Run, training: language_training.LanguageT
         "base_sha256": training.base.sha256,
         "template_sha256": training.chat.digest,
         "weights": "full" if training.learner.network.adapters is None else "lora",
-        "precision": run.order.parameters.precision,
+        "precision": training.learner.parameters.precision,
         "context_length": training.context,
         "curves": {name: value for name, value in training.curves.items() if np.isfinite(value)},
     }

@@ -4,7 +4,7 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -93,7 +93,9 @@ def preferred_pairs(
         judged = agent_logs.pooled(store.preferences, agents, MOST_PREFERENCES, lambda _: 1)
     preferences = agent_logs.in_turn(judged.values())
     read.note = agent_logs.listed([one.preference_id for one in preferences], store, 2 * len(preferences), judged)
-    return pairs_of(preferences, chat, _base(order), bounds)
+    by_agent = [pairs_of(some, chat, _base(order), bounds) for some in judged.values()]
+    others = [[replace(pair, chosen=replace(pair.chosen, group=rows.OTHERS)) for pair in some] for some in by_agent[1:]]
+    return agent_logs.in_turn([by_agent[0], *others])
 
 
 SIDE_BY_SIDE = 512
@@ -198,6 +200,26 @@ def network_of(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The base model of an order, and how it speaks in the order's world."""
+
+    base: base_model.Base
+    world: ConversationWorld
+    chat: Chat
+    context: int
+
+
+def opened(order: training_order.Order, cache: Path | None = None) -> Opened:
+    """Raises ConfigError for what is not there, or not what the order says."""
+    model = order.spec.data.language_model
+    assert model is not None
+    base = base_model.opened(model, os.environ, cache or Path(tempfile.gettempdir()) / "learnloop-models")
+    world = make_world(order.environment)
+    chat = Chat(base.tokeniser, [tool.to_openai() for tool in model.tools] or world.tools, base.stops)
+    return Opened(base, world, chat, base.context(model.context_length))
+
+
 def begin_language(
     order: training_order.Order, group: distributed.Group, device: torch.device, store: Store, cache: Path | None = None
 ) -> LanguageTraining:
@@ -206,11 +228,8 @@ def begin_language(
     traits = algorithms.ALGORITHMS[spec.algorithm]
     assert model is not None
     _refuse_unjudgeable(order)
-    folder = cache or Path(tempfile.gettempdir()) / "learnloop-models"
-    base = base_model.opened(model, os.environ, folder)
-    world = make_world(order.environment)
-    chat = Chat(base.tokeniser, [tool.to_openai() for tool in model.tools] or world.tools, base.stops)
-    context = base.context(model.context_length)
+    begun_with = opened(order, cache)
+    base, world, chat, context = begun_with.base, begun_with.world, begun_with.chat, begun_with.context
     network = network_of(parameters, traits, base, spec.seed, device)
     read = recordings.ReadExperience()
     experience = _experience(order, group, store, chat, world, rows.Bounds(context, base.vocabulary), read)
