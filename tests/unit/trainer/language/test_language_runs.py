@@ -191,21 +191,24 @@ def test_a_pair_with_an_answer_of_no_tokens_is_left_out(ordered, words, tmp_path
     assert learner._fetched() == pairs
 
 
-@pytest.mark.parametrize("algorithm", ["sft", "dpo"])
+@pytest.mark.parametrize("algorithm", ["sft", "dpo", "bradley-terry"])
 def test_a_model_learns_from_the_conversations_and_preferences_of_several_agents(
     algorithm: str, ordered: Callable[..., Order], words: Any, tmp_path: Path
 ) -> None:
     recorded = Path(urlsplit(experience(algorithm, words, tmp_path)["recording"]).path).read_text()
-    folder = tmp_path / "store" / ("preferences" if algorithm == "dpo" else "trajectories")
+    folder = tmp_path / "store" / ("trajectories" if algorithm == "sft" else "preferences")
     folder.mkdir(parents=True)
     for agent in ("ann", "bea"):
         (folder / f"{agent}.jsonl").write_text(recorded)
     agents = {"learningAgentRef": {"name": "ann"}, "agents": ["bea"]}
     proof, _ = finished(ordered(algorithm, data=agents), tmp_path)
-    each = 6 if algorithm == "dpo" else 8
+    each = {"sft": 8, "dpo": 6, "bradley-terry": 40}[algorithm]
     assert proof.experience is not None
     assert (proof.experience.agent, proof.experience.agents) == ("ann", {"ann": each, "bea": each})
-    assert proof.experience.steps == (4 if algorithm == "dpo" else 2) * each
+    assert proof.experience.steps == (2 if algorithm == "sft" else 4) * each
+    if algorithm == "bradley-terry":
+        facts = proof.reward_model
+        assert (facts.pairs, facts.held_out_pairs) == (40, 20), "half of the agent's own, whose like of bea is left out"
 
 
 def test_every_algorithm_of_the_contract_is_registered() -> None:

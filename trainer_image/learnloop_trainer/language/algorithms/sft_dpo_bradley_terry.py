@@ -32,7 +32,7 @@ import torch
 from learnloop_environments import errors, randomness
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.network import LanguageLearner, Round, Stepper, Sums, spread, token_weights
-from learnloop_trainer.language.rows import Episode, Pair, TokenBatch, batched_pairs, batches, make
+from learnloop_trainer.language.rows import OTHERS, Episode, Pair, TokenBatch, batched_pairs, batches, make
 
 CURVES = ("loss", "entropy", "length")
 
@@ -100,13 +100,14 @@ class Divided:
 def divided(pairs: Sequence[Pair], share: float, seed: int) -> Divided:
     """`share` of the pairs is held out, the same ones for the same pairs and seed whatever their order.
 
-    Two answers that several people compared are on one side, whichever they preferred. Raises ConfigError for too few.
+    Two answers that several people compared are on one side, whichever they preferred. Pairs of other agents than the
+    run's own prove nothing: what is held out of them is not learned from either. Raises ConfigError for too few.
     """
     keyed = [(_key(pair, seed), pair) for pair in pairs if pair.chosen.sampled and pair.rejected.sampled]
-    keys = sorted({key for key, _ in keyed})
+    keys = sorted({key for key, pair in keyed if pair.chosen.group != OTHERS})
     away = set(keys[: round(share * len(keys))])
     learned = [pair for key, pair in keyed if key not in away]
-    held_out = [pair for key, pair in keyed if key in away]
+    held_out = [pair for key, pair in keyed if key in away and pair.chosen.group != OTHERS]
     if min(len(learned), len(held_out)) < LEAST:
         problem = (
             f"has {len(learned)} preferences to learn from and {len(held_out)} held out, {LEAST} are needed of each"
