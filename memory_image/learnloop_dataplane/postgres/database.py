@@ -287,6 +287,7 @@ async def _upgrade(dsn: str) -> None:
         migrated = await connection.fetchval("SELECT to_regclass('alembic_version') IS NOT NULL")
         revision = str(await connection.fetchval("SELECT version_num FROM alembic_version")) if migrated else ""
         if revision == HEAD:
+            await _require_columns(connection)
             return
         if revision > HEAD:
             raise RuntimeError(
@@ -298,6 +299,20 @@ async def _upgrade(dsn: str) -> None:
     from learnloop_dataplane.postgres.logins import migrate
 
     await migrate(dsn)
+
+
+async def _require_columns(connection: asyncpg.Connection) -> None:
+    """Raises RuntimeError for a database that an unreleased version made: nothing was released, so HEAD has changed."""
+    rows = await connection.fetch(
+        "SELECT c.relname || '.' || a.attname AS name FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
+        "WHERE c.relnamespace = current_schema()::regnamespace AND a.attnum > 0 AND NOT a.attisdropped"
+    )
+    wanted = {f"{table.name}.{one.name}" for table in SQLModel.metadata.tables.values() for one in table.columns}
+    if missing := sorted(wanted - {row["name"] for row in rows}):
+        raise RuntimeError(
+            f"the database lacks {', '.join(missing[:5])}: a version before the first release made it; begin with an "
+            "empty database, or add what is missing by ALTER TABLE, as the models in postgres/ say"
+        )
 
 
 async def _prepare(connection: asyncpg.Connection) -> None:

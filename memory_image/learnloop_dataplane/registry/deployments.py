@@ -78,7 +78,9 @@ class Deployments:
     async def _keep(
         self, session: database.Session, namespace: str, event: ModelDeployed, identity: str, column: str
     ) -> bool:
-        event = event.model_copy(update={"validation": await _validation(session, namespace, event.sha256)})
+        validation = await _validation(session, namespace, event.sha256)
+        validation = validation or await _published(session, _subject(namespace, event), event.sha256)
+        event = event.model_copy(update={"validation": validation})
         body = event.model_dump_json()
         if not await self._outbox.put(session.raw, namespace, _subject(namespace, event), identity, body.encode()):
             return False
@@ -140,6 +142,13 @@ async def _validation(session: database.Session, namespace: str, sha256: str | N
         return None
     proof = {name: run.proof.get(name) for name in ("evaluation", "baseline", "difference")}
     return Validation.model_validate({"job": run.job, **proof})
+
+
+async def _published(session: database.Session, subject: str, sha256: str | None) -> Validation | None:
+    """The proof of an artifact as this ModelDeployment's news gave it; its run has made other updates since."""
+    news = select(OutboxEvent).filter_by(subject=subject).order_by(col(OutboxEvent.created_at).desc()).limit(MOST)
+    events = [ModelDeployed.model_validate_json(row.payload) for row in (await session.exec(news)).all()]
+    return next((one.validation for one in events if sha256 and one.sha256 == sha256 and one.validation), None)
 
 
 def _read(payload: str | None) -> ModelDeployed | None:

@@ -76,6 +76,24 @@ async def test_a_rollback_is_published_once_with_the_proof_of_its_artifact_and_s
     assert (await api.call("GET", "/api/v1/models", namespace="team-e"))["models"] == []
 
 
+async def test_an_artifact_keeps_its_proof_in_the_news_when_its_run_has_made_another_update(api: Api) -> None:
+    figures = {"episodes": 8, "mean": 7.0, "iqm": 7.0, "ci_low": 6.0, "ci_high": 8.0}
+    proof = {"artifact_sha256": "2" * 64, "evaluation": figures, "baseline": figures, "difference": None}
+    example = {**EXAMPLE, "model_deployment": "keeper", "sha256": "2" * 64}
+    async with api.db.tenant("team-k") as connection:
+        made = "INSERT INTO training_runs (namespace, job, proof) VALUES ('team-k', 'keeper-1', $1)"
+        await connection.execute(made, json.dumps(proof))
+    await api.call("PUT", "/api/v1/models/keeper/deployed", json=example, namespace="team-k")
+    async with api.db.tenant("team-k") as connection:
+        later = json.dumps(proof | {"artifact_sha256": "3" * 64})
+        await connection.execute("UPDATE training_runs SET proof = $1", later)
+    taken = {**example, "event": "rolled_back", "revision": "bad0bad0", "reason": "ReturnWorse"}
+    await api.call("PUT", "/api/v1/models/keeper/rolled-back", json=taken, namespace="team-k")
+    [listed] = (await api.call("GET", "/api/v1/models", namespace="team-k"))["models"]
+    for news in (listed["serving"], listed["rolled_back"]):
+        assert (news["validation"]["job"], news["validation"]["evaluation"]["mean"]) == ("keeper-1", 7.0)
+
+
 async def test_a_run_is_told_from_queued_to_its_verdict_and_each_of_it_once(api: Api) -> None:
     queued = {
         **events.EVENTS[names.SUBJECT_TRAINING_STATUS][1],

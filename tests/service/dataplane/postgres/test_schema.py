@@ -36,6 +36,22 @@ async def test_a_version_before_that_of_the_database_says_so_and_changes_nothing
     await db.close()
 
 
+async def test_a_database_of_a_version_before_the_first_release_says_what_it_lacks(postgres) -> None:
+    dsn = new_database(postgres, f"unreleased_{os.getpid()}")
+    await migrate(dsn)
+    async with superuser(dsn) as connection:
+        await connection.execute("ALTER TABLE training_runs DROP COLUMN update_order")
+    db = Database(dsn)
+    db.start()
+
+    await eventually(lambda: "lacks training_runs.update_order: a version before the first release" in db.problem)
+    assert not db.ready.is_set()
+    async with superuser(dsn) as connection:
+        await connection.execute("ALTER TABLE training_runs ADD COLUMN update_order jsonb")
+    await asyncio.wait_for(db.ready.wait(), START_SECONDS)
+    await db.close()
+
+
 async def test_a_database_that_comes_late_is_waited_for(postgres) -> None:
     name = f"late_{os.getpid()}"
     db = Database(str(postgres.get_uri(name)))
