@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from learnloop_environments.errors import TrainerError
+from learnloop_trainer import store, training_order
 from learnloop_trainer.engines.engine_process import PAGE
 from learnloop_trainer.engines.engine_run import run
 from learnloop_trainer.language.base_model import folder_digest
-from learnloop_trainer.store import VARIABLE
-from learnloop_trainer.training_order import Order, Place
 
 SPEC = {
     "algorithm": "custom",
@@ -36,9 +35,9 @@ def main(command: Sequence[str]) -> int:
         print("usage: python -m learnloop_trainer.engines.check [--base FOLDER] COMMAND [ARGUMENT …]", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as folder:
-        os.environ[VARIABLE] = f"file://{folder}"
+        os.environ[store.VARIABLE] = f"file://{folder}"
         try:
-            run(Order.model_validate({"job": "check", "spec": spec}), Place(), 1, command)
+            run(training_order.Order.model_validate({"job": "check", "spec": spec}), training_order.Place(), 1, command)
         except TrainerError as error:
             print(f"does not keep to {PAGE}: {error}", file=sys.stderr)
             return error.exit_code

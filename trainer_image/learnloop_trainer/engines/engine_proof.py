@@ -17,9 +17,7 @@ from learnloop_trainer import baseline_policy as baseline, training_order
 from learnloop_trainer.engines.engine_process import PAGE, EngineMistaken, Handed
 from learnloop_trainer.evaluation import held_out_episodes
 from learnloop_trainer.export import Behaving, OnnxPolicy
-from learnloop_trainer.training_run import policy_proof
-from learnloop_trainer.training_run.proof import Exported, versions
-from learnloop_trainer.training_run.training_loop import Run
+from learnloop_trainer.training_run import policy_proof, proof, training_loop
 
 World = simulation.Simulation | VectorEnvironment
 
@@ -34,7 +32,7 @@ class Subject(Protocol):
     def order_fields(self) -> dict[str, Any]:
         """Its fields of the engine's order."""
 
-    def prove(self, run: Run, handed: Handed, size: int) -> Exported:
+    def prove(self, run: training_loop.Run, handed: Handed, size: int) -> proof.Exported:
         """Raises EngineMistaken for files that break the contract."""
 
 
@@ -53,7 +51,7 @@ class Played:
             return spaces
         return spaces | {"low": bounds.low.tolist(), "high": bounds.high.tolist(), "choices": bounds.choices}
 
-    def prove(self, run: Run, handed: Handed, size: int) -> Exported:
+    def prove(self, run: training_loop.Run, handed: Handed, size: int) -> proof.Exported:
         return prove(run, self.world, handed, size)
 
 
@@ -66,7 +64,7 @@ def played(order: training_order.Order) -> Played:
     return Played(world)
 
 
-def prove(run: Run, world: World, handed: Handed, size: int) -> Exported:
+def prove(run: training_loop.Run, world: World, handed: Handed, size: int) -> proof.Exported:
     order, store, result = run.order, run.store, handed.result
     behaviour, witness = result.behaviour, result.witness
     if behaviour is None or witness is None:
@@ -91,7 +89,9 @@ def prove(run: Run, world: World, handed: Handed, size: int) -> Exported:
         parity = policy_proof.verify(lambda _: outputs, greedy, observations, 0)
     reported = {f"engine.{name}": version for name, version in result.versions.items()}
     fields = {"behaviour": greedy.behaviour, "parity": parity}
-    return Exported(body, {**judged.fields, **fields, "world_size": size, "versions": versions() | reported})
+    return proof.Exported(
+        body, {**judged.fields, **fields, "world_size": size, "versions": proof.versions() | reported}
+    )
 
 
 def stamped(order: training_order.Order, world: World, policy: bytes, behaviour: Behaviour) -> bytes:

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from learnloop_api.wire import base, engine as wire
-from learnloop_environments.errors import ConfigError
+from learnloop_environments import errors as refusals, randomness
 from learnloop_environments.interfaces.foreign_spaces import foreign_seeds
-from learnloop_environments.randomness import Split
+from learnloop_trainer import progress_reporter, recordings, training_order
 from learnloop_trainer.engines import engine_language, trl_training
 from learnloop_trainer.engines.engine_process import (
     PAGE,
@@ -31,12 +31,8 @@ from learnloop_trainer.engines.engine_process import (
 )
 from learnloop_trainer.engines.engine_proof import Subject, played
 from learnloop_trainer.errors import Terminated
-from learnloop_trainer.progress_reporter import say
-from learnloop_trainer.recordings import ReadExperience
 from learnloop_trainer.store.run_store import MAX_ARTIFACT, MAX_CHECKPOINT, Arrays, pack, part, unpack
-from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run import agent_logs, checkpoints, rank, training_loop
-from learnloop_trainer.training_run.proof import proven
+from learnloop_trainer.training_run import agent_logs, checkpoints, proof, rank, training_loop
 
 LOOK_SECONDS = 0.1
 MAX_HEARTBEAT, MAX_RESULT = 64 << 10, 4 << 20
@@ -44,7 +40,9 @@ MOST_LOGGED_STEPS = 100_000
 COMMANDS = {"sb3": (sys.executable, "-m", "learnloop_trainer.engines.sb3")}
 
 
-def run(order: Order, place: Place, threads: int, command: Sequence[str] | None = None) -> None:
+def run(
+    order: training_order.Order, place: training_order.Place, threads: int, command: Sequence[str] | None = None
+) -> None:
     """As rank.run, by the order's engine.
 
     `command`: of an engine that is a child of this process; left out, an image's engine is a container of the same pod.
@@ -57,7 +55,9 @@ def run(order: Order, place: Place, threads: int, command: Sequence[str] | None 
     folder = os.environ.get(wire.ENV_DIRECTORY, "")
     if command is None and not folder:
         fix = "start this image through a TrainingJob"
-        raise ConfigError(wire.ENV_DIRECTORY, folder, "names no folder, and the engine is another container's", fix)
+        raise refusals.ConfigError(
+            wire.ENV_DIRECTORY, folder, "names no folder, and the engine is another container's", fix
+        )
     with tempfile.TemporaryDirectory(prefix="learnloop-engine-", ignore_cleanup_errors=True) as own:
         exchange = Exchange(Path(folder if command is None else own))
         engine = Container(exchange) if command is None else Child(command, exchange.folder)
@@ -79,13 +79,13 @@ class EngineTraining:
     title: str
     learner: _Steps = field(default_factory=_Steps)
     begun_from: str = ""
-    read: ReadExperience = field(default_factory=ReadExperience)
+    read: recordings.ReadExperience = field(default_factory=recordings.ReadExperience)
     validation: None = None
     over: bool = False
 
 
 class _Followed:
-    def __init__(self, run: training_loop.Run, place: Place, exchange: Exchange, engine: Engine) -> None:
+    def __init__(self, run: training_loop.Run, place: training_order.Place, exchange: Exchange, engine: Engine) -> None:
         self._run, self._order, self._place = run, run.order, place
         self._exchange, self._engine = exchange, engine
         self._marks: dict[str, object] = {}
@@ -109,11 +109,11 @@ class _Followed:
             self._save(handed)
         self._training.learner.step = handed.result.step
         proved = subject.prove(replace(self._run, order=self._judged()), handed, self._place.size)
-        proof = proven(self._run, self._training, None, proved)  # type: ignore[arg-type]
-        self._run.reporter.proven(proof)
-        self._run.reporter.finish("done", rank.summary(proof))
+        proven = proof.proven(self._run, self._training, None, proved)  # type: ignore[arg-type]
+        self._run.reporter.proven(proven)
+        self._run.reporter.finish("done", rank.summary(proven))
 
-    def _judged(self) -> Order:
+    def _judged(self) -> training_order.Order:
         """The order with held-out episodes that an image's program cannot compute, the same ones in each attempt."""
         spec = self._order.spec
         if spec.trained_by != "image":
@@ -128,15 +128,15 @@ class _Followed:
             return None
         arrays, facts = unpack(body)
         if facts.get("fingerprint") != checkpoints.fingerprint(self._order):
-            say("the checkpoint belongs to another specification, starting again")
+            progress_reporter.say("the checkpoint belongs to another specification, starting again")
             return None
         self._training.learner.step = int(facts["step"])
         self._secret = int(facts.get("held_out", self._secret))
         self._checkpoint = arrays["checkpoint"].tobytes()
         if "result" not in arrays:
-            say(f"resuming at step {facts['step']}")
+            progress_reporter.say(f"resuming at step {facts['step']}")
             return None
-        say("training has ended in an earlier attempt: going on with its proof")
+        progress_reporter.say("training has ended in an earlier attempt: going on with its proof")
         self._run.saver.offer(body, int(facts["step"]))
         files = {name: array.tobytes() for name, array in part(arrays, "handed").items()}
         return Handed(files, wire.EngineResult.model_validate_json(arrays["result"].tobytes()))
@@ -163,7 +163,7 @@ class _Followed:
             algorithm=spec.algorithm,
             total_steps=spec.total_steps,
             seed=seed_of(spec.seed),
-            environment_seeds=foreign_seeds(Split.TRAINING, seed_of(spec.seed), np.arange(wire.SEEDS)),
+            environment_seeds=foreign_seeds(randomness.Split.TRAINING, seed_of(spec.seed), np.arange(wire.SEEDS)),
             environment=order.environment,
             max_steps_per_episode=spec.data.max_steps_per_episode,
             behaviour=spec.export.behaviour,
@@ -257,7 +257,7 @@ def seed_of(seed: int) -> int:
     return int.from_bytes(hashlib.sha256(f"engine {seed}".encode()).digest()[:4]) >> 1
 
 
-def _refuse_unheard(order: Order) -> None:
+def _refuse_unheard(order: training_order.Order) -> None:
     """Raises ConfigError for what only learnloop's own learners would heed."""
     data, fix = order.spec.data, "remove it, or choose an algorithm of engine own"
     unheard = {
@@ -268,4 +268,4 @@ def _refuse_unheard(order: Order) -> None:
     }
     for name, value in unheard.items():
         if value is not None:
-            raise ConfigError(name, value, f"is not heeded by engine {order.spec.trained_by}", fix)
+            raise refusals.ConfigError(name, value, f"is not heeded by engine {order.spec.trained_by}", fix)

@@ -26,8 +26,7 @@ from learnloop_trainer.evaluation.held_out_costs import Costs
 from learnloop_trainer.evaluation.off_policy import Estimate, evaluate
 from learnloop_trainer.export import exported_policy, other_formats
 from learnloop_trainer.store.run_store import Store
-from learnloop_trainer.training_run import kl_bound, policy_training, training_loop
-from learnloop_trainer.training_run.proof import Exported, Returns
+from learnloop_trainer.training_run import kl_bound, policy_training, proof as proofs, training_loop
 
 VALIDATION = 20_000  # number of the first validation episode: above all of evaluation's, below the suite's
 NO_EPISODES = ReturnEstimate(episodes=0, mean=0.0, iqm=0.0, ci_low=0.0, ci_high=0.0)
@@ -39,8 +38,10 @@ class Judgement:
 
     fields: Mapping[str, Any]
     met: Observations  # what was seen, for the parity check [m, observations]
-    ours: Returns = field(default_factory=lambda: np.zeros(0))  # of each played episode; none without an environment
-    others: Returns = field(default_factory=lambda: np.zeros(0))
+    ours: proofs.Returns = field(
+        default_factory=lambda: np.zeros(0)
+    )  # of each played episode; none without an environment
+    others: proofs.Returns = field(default_factory=lambda: np.zeros(0))
 
 
 def measured(
@@ -51,7 +52,7 @@ def measured(
     episodes: int,
     first: int = 0,
     costs: Costs | None = None,
-) -> tuple[ReturnEstimate, Returns, Observations]:
+) -> tuple[ReturnEstimate, proofs.Returns, Observations]:
     """The policy's return on the run's held-out episodes from number `first`, each of them, and observations it met."""
     seed, world = order.spec.seed, held_out_episodes.held_out(order, first=first)
     if costs is not None:
@@ -226,7 +227,7 @@ def more_formats(
     return verified
 
 
-def prove_policy(run: training_loop.Run, training: policy_training.PolicyTraining) -> Exported:
+def prove_policy(run: training_loop.Run, training: policy_training.PolicyTraining) -> proofs.Exported:
     """Export the policy, and play it and what serves on held-out episodes, or judge it by the log."""
     order, spec, store, learner = run.order, run.order.spec, run.store, training.learner
     run.reporter.phase("exporting", "building the ONNX graph")
@@ -266,7 +267,7 @@ def prove_policy(run: training_loop.Run, training: policy_training.PolicyTrainin
             run.reporter.alive,
         )
         fields["suite"] = suite.measure(stage, judged.ours, judged.others)
-    return Exported(body, fields | _interventions(environment, order, store), more)
+    return proofs.Exported(body, fields | _interventions(environment, order, store), more)
 
 
 def _interventions(environment: VectorEnvironment, order: training_order.Order, store: Store) -> dict[str, Any]:
