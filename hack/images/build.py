@@ -9,7 +9,7 @@ from cluster import preconditions
 from cluster.node.containerd import Client
 from cluster.node.oci_archive import Archive
 from cluster.state_folder import State
-from images import base_image, buildah, supply_chain
+from images import base_image, buildah, emulation, supply_chain
 from images.definitions import Definition
 from toolkit import debian_packages
 from toolkit.commands import CommandFailed
@@ -29,8 +29,9 @@ def build(definitions: list[Definition], state: State | None) -> None:
     buildah.forget_interrupted()
     notes = Notes(buildah.folder() / "notes.json")
     client = Client(state) if state else None
-    base_id = base_image.ensure()
+    bases = {one: base_image.ensure(one) for one in {definition.architecture for definition in definitions}}
     for definition in definitions:
+        base_id = bases[definition.architecture]
         wanted = definition.digest(base_id)
         _build_if_stale(definition, wanted, notes)
         image = buildah.identifier(definition.reference) or ""
@@ -62,9 +63,10 @@ def _build_if_stale(definition: Definition, wanted: str, notes: Notes) -> None:
     reference = definition.reference
     if notes.get(reference).get("inputs") == wanted and buildah.identifier(reference):
         return
-    with step(f"building {reference}") as current:
-        arguments = {"BASE_IMAGE": base_image.REFERENCE, **definition.arguments}
-        buildah.build(reference, definition.dockerfile, definition.context, arguments, current)
+    with emulation.of(definition.architecture), step(f"building {reference}") as current:
+        arguments = {"BASE_IMAGE": base_image.reference(definition.architecture), **definition.arguments}
+        where = definition.dockerfile, definition.context
+        buildah.build(reference, *where, arguments, definition.architecture, current)
     notes.set(reference, inputs=wanted)
 
 

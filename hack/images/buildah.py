@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.node.oci_archive import Archive
+from images import emulation
 from toolkit.commands import follow, run, succeeds
 from toolkit.places import cache_root
 from toolkit.progress import Step
@@ -48,11 +49,16 @@ def identifier(reference: str) -> str | None:
     return run(command("inspect", "--type", "image", "--format", "{{.FromImageID}}", reference)).strip()
 
 
-def build(reference: str, dockerfile: Path, context: Path, arguments: Mapping[str, str], step: Step) -> None:
+def build(
+    reference: str, dockerfile: Path, context: Path, arguments: Mapping[str, str], architecture: str, step: Step
+) -> None:
     """Build a Dockerfile, reusing the layers of earlier builds. Raises CommandFailed."""
     given = [part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")]
-    options: Sequence[str | Path] = ["--isolation", "chroot", "--layers", "--format", "oci", *given]
-    building = ["nice", "-n", "10", *command("bud", *options, "--file", dockerfile, "--tag", reference, context)]
+    for name, value in emulation.variables(architecture).items():
+        given += ["--env", f"{name}={value}", "--unsetenv", name]  # no part of the image
+    options: Sequence[str | Path] = ["--isolation", "chroot", "--layers", "--arch", architecture, *given]
+    named: Sequence[str | Path] = ["--format", "oci", "--file", dockerfile, "--tag", reference]
+    building = ["nice", "-n", "10", *command("bud", *options, *named, context)]
     follow(building, step, env={**os.environ, "BUILDAH_ISOLATION": "chroot"})
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from images import emulation
 from toolkit.errors import Refusal
 from toolkit.places import REPOSITORY
 
@@ -26,10 +27,11 @@ class Definition:
     arguments: Mapping[str, str] = field(default_factory=dict)
     by_name: bool = False
     """It is built where somebody names it, and left out where all are."""
+    architecture: str = field(default_factory=emulation.own)
 
     @property
     def reference(self) -> str:
-        return f"{PREFIX}/{self.name}:{self.tag}"
+        return f"{PREFIX}/{self.name}:{self.tag}{emulation.suffix(self.architecture)}"
 
     def digest(self, base: str) -> str:
         """Changes when anything the image is made of changes.

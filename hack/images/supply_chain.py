@@ -32,7 +32,8 @@ def write(definition: Definition, inputs: str, base: str, image: str, commit: st
         commit: of the repository.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
-    bill, statement = FOLDER / f"{definition.name}.cdx.json", FOLDER / f"{definition.name}.provenance.json"
+    stem = f"{definition.name}-{definition.architecture}"
+    bill, statement = FOLDER / f"{stem}.cdx.json", FOLDER / f"{stem}.provenance.json"
     for path, document in (
         (bill, bill_of_materials(definition, base)),
         (statement, provenance(definition, inputs, base, image, commit)),
@@ -85,6 +86,7 @@ def provenance(definition: Definition, inputs: str, base: str, image: str, commi
                 "externalParameters": {
                     "dockerfile": str(definition.dockerfile.relative_to(REPOSITORY)),
                     "arguments": dict(definition.arguments),
+                    "architecture": definition.architecture,
                 },
                 "internalParameters": {"inputs": inputs},
                 "resolvedDependencies": materials,

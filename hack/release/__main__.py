@@ -10,11 +10,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cluster.locking import exclusive
-from cluster.node.oci_archive import Archive
+from cluster.node.oci_archive import Archive, index
 from cluster.state_folder import State
-from images import buildah, supply_chain
+from images import buildah, emulation, supply_chain
 from images.build import build
-from images.definitions import choose
+from images.definitions import DEFINITIONS
 from release import chart, krew, signatures, wheels
 from release.archives import save, write_push
 from release.version import agreed
@@ -33,6 +33,12 @@ def main() -> int:
         "--digest", action="append", default=[], help="NAME=sha256:… of a published image, again for each"
     )
     parser.add_argument("--images", action="store_true", help="build the chart's own images into archives, too; root")
+    parser.add_argument(
+        "--architecture",
+        action="append",
+        choices=list(emulation.PROCESSORS),
+        help="of the archives; again for each. By default this machine's own; others are emulated",
+    )
     parser.add_argument("--key", type=Path, help="PEM of an ECDSA key that signs SHA256SUMS and each archive")
     options = parser.parse_args()
     version = agreed(options.tag)
@@ -40,7 +46,7 @@ def main() -> int:
     signer = signatures.Signer(options.key) if options.key else None
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    images = _images(folder) if options.images else {}
+    images = _images(folder, sorted(set(options.architecture or [emulation.own()]))) if options.images else {}
     digests = dict(item.partition("=")[::2] for item in options.digest)
     packed = chart.pack(folder, digests | {name: archive.digest for name, archive in images.items()})
     krew.pack(folder, wheels.build(folder), version, options.url.rstrip("/"))
@@ -60,18 +66,21 @@ def main() -> int:
     return 0
 
 
-def _images(folder: Path) -> dict[str, Archive]:
-    """Archives of this machine's architecture. They hold its certificate authorities, as hack/images says."""
-    archives, definitions = {}, choose(list(chart.IMAGES))
+def _images(folder: Path, architectures: list[str]) -> dict[str, Archive]:
+    """Archives of these architectures. They hold this machine's certificate authorities, as hack/images says."""
+    archives: dict[str, Archive] = {}
     with exclusive(State(buildah.folder())):
-        build(definitions, None)
-        for definition in definitions:
-            with step(f"writing {definition.name}.oci.tar") as current:
-                archive = replace(buildah.export(definition.reference, current), name=f"learnloop/{definition.name}")
-                save(archive, folder / f"{definition.name}.oci.tar")
-            archives[definition.name] = archive
-            for document in supply_chain.FOLDER.glob(f"{definition.name}.*.json"):
-                shutil.copy(document, folder)
+        for one in architectures:
+            build([replace(DEFINITIONS[name], architecture=one) for name in chart.IMAGES], None)
+        for name in chart.IMAGES:
+            with step(f"writing {name}.oci.tar ({', '.join(architectures)})") as current:
+                images = {one: replace(DEFINITIONS[name], architecture=one) for one in architectures}
+                parts = {one: buildah.export(image.reference, current) for one, image in images.items()}
+                archives[name] = index(f"learnloop/{name}", parts)
+                save(archives[name], folder / f"{name}.oci.tar")
+            for one in architectures:
+                for document in supply_chain.FOLDER.glob(f"{name}-{one}.*.json"):
+                    shutil.copy(document, folder)
     return archives
 
 

@@ -16,7 +16,7 @@ shift
 cd "$(dirname "$0")"
 while read -r archive name; do
     echo "$registry/$name"
-    skopeo copy --quiet --preserve-digests "$@" "oci-archive:$archive" "docker://$registry/$name" </dev/null
+    skopeo copy --all --quiet --preserve-digests "$@" "oci-archive:$archive" "docker://$registry/$name" </dev/null
 done <<NAMES
 """
 

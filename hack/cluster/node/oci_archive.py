@@ -61,9 +61,22 @@ def pack(image: Image) -> Archive:
     return Archive(image.name, manifest, {_digest(blob): blob for blob in (config, layer)})
 
 
+def index(name: str, parts: Mapping[str, Archive]) -> Archive:
+    """One name for images of several architectures, as linux' of which each is given."""
+    blobs = {digest: blob for part in parts.values() for digest, blob in part.blobs.items()}
+    manifests = []
+    for architecture, part in parts.items():
+        entry = described(f"{OCI}.manifest.v1+json", part.manifest)
+        manifests.append(entry | {"platform": {"architecture": architecture, "os": "linux"}})
+        blobs[part.digest] = part.manifest
+    listed = {"schemaVersion": 2, "mediaType": f"{OCI}.index.v1+json", "manifests": manifests}
+    return Archive(name, encoded(listed), blobs)
+
+
 def write(archive: Archive, stream: IO[bytes]) -> None:
     """Write an OCI archive piece by piece: an image may be larger than is good to hold in memory."""
-    entry = described(f"{OCI}.manifest.v1+json", archive.manifest)
+    kind = json.loads(archive.manifest).get("mediaType", f"{OCI}.manifest.v1+json")
+    entry = described(kind, archive.manifest)
     entry["annotations"] = {"io.containerd.image.name": archive.name}
     index = encoded({"schemaVersion": 2, "manifests": [entry]})
     with tarfile.open(fileobj=stream, mode="w|") as output:

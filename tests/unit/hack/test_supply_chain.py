@@ -12,9 +12,11 @@ import yaml
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from images import supply_chain
+from cluster.node.oci_archive import OCI, Archive, encoded, index
+from images import emulation, supply_chain
 from images.definitions import DEFINITIONS, Definition
 from release import chart, krew, signatures
+from release.archives import save
 from toolkit.errors import Refusal
 from toolkit.places import REPOSITORY
 
@@ -72,6 +74,37 @@ def test_the_packed_chart_names_its_images_by_digest_and_has_the_definitions(tmp
     assert (tmp_path / "learnloop/definitions/learningagents.yaml").exists()
     with pytest.raises(Refusal, match="the chart's own images are operator, trainer"):
         chart.pack(tmp_path, {"nats": IMAGE})
+
+
+def test_an_archive_lists_its_architectures_and_has_the_parts_of_each(tmp_path: Path) -> None:
+    parts = {name: Archive("", encoded({"of": name}), {name: b"layer"}) for name in ("amd64", "arm64")}
+    archive = index("learnloop/operator", parts)
+    save(archive, tmp_path / "operator.oci.tar")
+    with tarfile.open(tmp_path / "operator.oci.tar") as stored:
+        blobs = {path.rpartition("/")[2]: stored.extractfile(path).read() for path in stored.getnames()}
+    (only,) = json.loads(blobs["index.json"])["manifests"]
+    assert (only["mediaType"], only["digest"]) == (f"{OCI}.index.v1+json", archive.digest)
+    listed = json.loads(blobs[only["digest"].partition(":")[2]])["manifests"]
+    assert {one["platform"]["architecture"]: one["digest"] for one in listed} == {
+        name: part.digest for name, part in parts.items()
+    }
+    assert {part.digest.partition(":")[2] for part in parts.values()} | set(parts) <= set(blobs)
+
+
+def test_another_architecture_is_emulated_by_debians_rule_for_as_long_as_the_block_runs(tmp_path, monkeypatch):
+    other = next(name for name in emulation.PROCESSORS if name != emulation.own())
+    rule, register = tmp_path / "rule", tmp_path / "register"
+    rule.write_text(r":qemu-x:M::\x7fELF:\xff\xff:/usr/libexec/qemu-binfmt/x-binfmt-P:OPF" + "\n")
+    register.touch()
+    monkeypatch.setattr(emulation, "BINFMT", tmp_path)
+    monkeypatch.setattr(emulation, "unpacked", lambda _, path: rule if path.endswith(".conf") else Path("/cache/qemu"))
+    with emulation.of(other):
+        _, name, rest = register.read_text().split(":", 2)
+        assert rest == r"M::\x7fELF:\xff\xff:/cache/qemu:OPF"
+    assert (tmp_path / name).read_text() == "-1", "the kernel forgets a handler that this is written to"
+    monkeypatch.setattr(emulation, "BINFMT", tmp_path / "nowhere")
+    with pytest.raises(Refusal, match=f"{other} cannot be emulated here"), emulation.of(other):
+        pass
 
 
 def test_a_signature_lies_where_cosign_looks_for_it_and_is_of_the_images_digest(tmp_path: Path) -> None:
