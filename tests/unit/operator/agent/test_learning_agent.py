@@ -107,7 +107,8 @@ def test_a_model_that_another_one_still_serves_for_is_to_be_served() -> None:
     assert why(decide(situation(0, jobs=(job(1),)))).startswith("la-1 is the model; ")
     proven = ModelDeploymentStatus.model_validate({"stable": {"revision": "2" * 8, "uri": "https://m/1"}})
     assert why(decide(situation(0, jobs=(job(1),), deployment=proven))).startswith("la-1 serves; ")
-    undone = {"revision": "2" * 8, "uri": "https://m/1", "at": stamp(NOW), "reason": "Undone", "message": "by admin"}
+    artifact = {"revision": "2" * 8, "uri": "https://m/1", "sha256": job(1).sha256}
+    undone = {**artifact, "at": stamp(NOW), "reason": "Undone", "message": "by admin"}
     gone = ModelDeploymentStatus.model_validate({"blockedRevisions": [undone]})
     assert why(decide(situation(0, jobs=(job(1),), deployment=gone))).startswith("la-1 was rolled back; ")
 
