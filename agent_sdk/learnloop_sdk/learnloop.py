@@ -1,10 +1,11 @@
 """Learnloop: the one object an agent holds."""
 
 import asyncio
+import json
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -83,6 +84,7 @@ class Learnloop:
         data = outbox.Service(self._http, data_url, identity)
         people = outbox.Delivery(spool("people"), data.deliver, errors.Counters())
         self.people = People(people if data_url else None)
+        self._data = data
         self.delivery = outbox.Delivery(spool("trajectories"), data.deliver, self.counters) if data_url else None
         if self.delivery is None:
             log.warning("no data_url: episodes are played but not recorded")
@@ -106,6 +108,20 @@ class Learnloop:
         """
         own = (revision or EXTERNAL_REVISION) if external or revision else None
         return Episode(self, task, explore=explore, revision=own, metadata=metadata, joint_task=joint_task)
+
+    async def get_similar_experiences(self, state: Sequence[float], k: int = 5) -> list[dict[str, Any]]:
+        """At most `k` recorded steps of this agent that began in the states nearest to `state`, nearest first (wire.
+        SimilarExperience): action, reward, next state, distance. Empty where the data plane does not answer."""
+        try:
+            question = json.dumps({"agent_id": self.agent, "state": [*map(float, state)], "k": k}).encode()
+            answer = await self._data.post("/api/v1/experience/similar", question)
+        except (errors.SinkDown, errors.Refused) as error:
+            if not isinstance(error, errors.NotSent):
+                self.counters.memory_failures += 1
+                log.warning("%s; going on without it", error)
+            return []
+        nearest = answer.get("experiences")
+        return nearest if isinstance(nearest, list) else []
 
     @property
     def records(self) -> bool:

@@ -54,8 +54,8 @@ class MemoryClient:
         """Remember `content`, redacted; True when the service has it, False when it waits or was refused.
 
         Args:
-            options: session_id, user_id, origin (redacted as well), pinned, ttl_seconds, valid_from, valid_to,
-                idempotency_key; see docs/explanation/memory.md.
+            options: session_id, speaker, position, user_id, origin (redacted as well), pinned, ttl_seconds, valid_from,
+                valid_to, idempotency_key; see docs/explanation/memory.md.
         """
         memory = self._memory(content, memory_type, importance, options)
         return await self._hand_over("/api/v1/memory/store", memory)

@@ -129,9 +129,12 @@ def main() -> int:
 
 
 def _estimate(target: ByPosition, log: Log, seed: int) -> Estimate:
-    """One resample: half of it proves, the other half fits."""
+    """One resample: half of the log, drawn without replacement, proves, the other half fits.
+
+    A row that is in both would prove what the model has learned from it: no run keeps an episode for both.
+    """
     space, device = ActionSpace(target.probability.shape[1]), torch.device("cpu")
-    drawn = np.random.default_rng(seed).integers(0, len(log.action), len(log.action))
+    drawn = np.random.default_rng(seed).permutation(len(log.action))
     proof, others = (log.steps(half) for half in np.array_split(drawn, 2))
     return evaluate(target, proof, others, space, 1.0, seed, device)
 

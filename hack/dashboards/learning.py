@@ -138,6 +138,27 @@ def training_overview() -> Dashboard:
                 "percentunit",
             )
         )
+        .with_row(Row("Cost"))
+        .with_panel(
+            curves(
+                "CPUs and GPUs reserved",
+                "By training, on average over an hour: CPU- and GPU-hours each hour.",
+                {
+                    "{{agent}} {{resource}}": "sum by (agent, resource) (rate("
+                    f"learnloop_training_reserved_seconds_total{{{AGENT}}}[1h]))"
+                },
+            )
+        )
+        .with_panel(
+            curves(
+                "Money spent",
+                "On training within a day, by the installation's prices.",
+                {
+                    "{{agent}} {{currency}}": "sum by (agent, currency) (increase("
+                    f"learnloop_training_cost_total{{{AGENT}}}[1d]))"
+                },
+            )
+        )
     )
 
 
@@ -156,6 +177,17 @@ def model_performance() -> Dashboard:
         .with_panel(curves("Average reward", "Of each agent.", {"{{agent}}": f"average_reward{{{AGENT}}}"}))
         .with_panel(
             curves("Success rate", "Of each agent.", {"{{agent}}": f"task_success_rate{{{AGENT}}}"}, "percentunit")
+        )
+        .with_panel(
+            curves(
+                "People's opinions",
+                "Given within a day, by agent.",
+                {
+                    "{{agent}} {{opinion}}": "sum by (agent, opinion) (increase("
+                    f"learnloop_feedback_given_total{{{AGENT}}}[1d]))"
+                },
+                span=WHOLE,
+            )
         )
         .with_row(Row("Arms side by side"))
         .with_panel(
@@ -304,6 +336,13 @@ def memory() -> Dashboard:
                 "Texts without vector",
                 "Given up by the embedder.",
                 {"{{pod}}": "learnloop_embedder_texts_without_vector"},
+            )
+        )
+        .with_panel(
+            curves(
+                "Refused embedder",
+                "Namespaces that keep the one before.",
+                {"{{pod}}": "learnloop_embedder_refused_namespaces"},
             )
         )
     )

@@ -29,6 +29,7 @@ def draw(samples: Sequence[Sample], path: Path) -> None:
     if not any(item.episodes for item in samples):
         raise ValueError("no episode ended, so there is nothing to draw")
     end = samples[-1].seconds
+    tick = 30 * (1 + int(end) // 450)  # labels of a long run would cover one another
     means = list(_means(samples))
     top = max(mean for _, mean in means) * 1.05
 
@@ -57,7 +58,7 @@ def draw(samples: Sequence[Sample], path: Path) -> None:
         f'<polygon class="weight" points="{x(0)},{BOTTOM} {steps} {x(end)},{BOTTOM}"/>',
         f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{BOTTOM}" y2="{BOTTOM}"/>',
         *_marks(samples, x),
-        *(f'<text x="{x(second) - 8}" y="{BOTTOM + 16}">{second} s</text>' for second in range(0, int(end) + 1, 30)),
+        *(f'<text x="{x(second) - 8}" y="{BOTTOM + 16}">{second} s</text>' for second in range(0, int(end) + 1, tick)),
         "</svg>",
     ]
     path.write_text("\n".join(parts) + "\n")

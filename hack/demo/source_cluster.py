@@ -33,11 +33,11 @@ def start(more_images: tuple[str, ...] = ()) -> Path:
     wanted = [*choose([]), *(choose(list(more_images)) if more_images else ())]
     with exclusive(here), exclusive(State(buildah.folder())):
 
-        def images_then_operator() -> None:
-            build(wanted, here)
+        def compile_and_start() -> None:
+            full_cluster.start_node(here)
             full_cluster.compile_training_operator()
 
-        side_by_side(lambda: full_cluster.start_node(here), images_then_operator)
+        side_by_side(compile_and_start, lambda: build(wanted, here))
     return here.kubeconfig
 
 

@@ -18,6 +18,7 @@ import yaml
 from learnloop_local import machine, pods
 from learnloop_local.store import Refused
 from learnloop_operator.cli import cluster, main as plugin
+from learnloop_operator.core import conditions
 from learnloop_operator.kube import kinds
 
 WAIT_SECONDS = 60.0
@@ -68,6 +69,9 @@ async def _up(folder: Path, files: list[Path], namespace: str) -> None:
 
 
 async def _work(here: machine.Machine, files: list[Path], namespace: str) -> None:
+    rehearsal = machine.Machine(here.folder)  # refuses a file before anything starts
+    for file in files:
+        rehearsal.apply(file, namespace)
     async with here.running(_say):
         for file in files:
             for line in here.apply(file, namespace):
@@ -98,9 +102,8 @@ async def _follow(here: machine.Machine) -> None:
         for kind in (*SHOWN, kinds.POD):
             for body in store.every(kind):
                 status, key = body.get("status") or {}, (kind.kind, body["metadata"]["name"])
-                text = (
-                    _waiting(status) if kind is kinds.POD else f"{status.get('phase', '')}: {status.get('brief', '')}"
-                )
+                sentence = conditions.find(status, "Ready").get("message", "")
+                text = _waiting(status) if kind is kinds.POD else f"{status.get('phase', '')}: {sentence}"
                 if text.strip(": ") and before.get(key) != text:
                     before[key] = text
                     _say(f"{kind.kind} {key[1]}: {text}")
@@ -139,7 +142,8 @@ def main() -> int:
     if arguments[:1] == ["local"] and arguments[1:2] and arguments[1] in plugin.VERBS:
         socket = machine.state_folder() / machine.SOCKET
         if not socket.exists():
-            print("error: nothing runs here: start it by `learnloop local up`", file=sys.stderr)
+            fix = "start it by `learnloop local up`, or name its folder in LEARNLOOP_LOCAL"
+            print(f"error: nothing runs in {socket.parent}: {fix}", file=sys.stderr)
             return 1
         os.environ[cluster.ENV_SOCKET] = str(socket)
         return plugin.main(arguments[1:])

@@ -27,11 +27,12 @@ from learnloop_local import controllers, pods
 from learnloop_local.addresses import LOOPBACK, Addresses, free_port
 from learnloop_local.api_server import ApiServer
 from learnloop_local.prometheus import Prometheus
-from learnloop_local.store import Refused, Store
+from learnloop_local.store import Refused, Store, refuse_unknown_fields
 from learnloop_local.tokens import API_AUDIENCE, Issuer
 from learnloop_operator.kube import kinds
 
 SYSTEM, SOCKET = "learnloop-system", "api.sock"
+NAME = "[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"
 READY_SECONDS, LOOK_SECONDS, GRACE_SECONDS = 120.0, 0.5, 10.0
 
 
@@ -102,15 +103,23 @@ class Machine:
     def apply(self, file: Path, namespace: str) -> list[str]:
         """Objects of a YAML file, as `kubectl apply` does. Raises Refused, OSError and YAMLError."""
         lines = []
-        for body in filter(None, yaml.safe_load_all(file.read_text())):
+        with file.open() as text:  # an error of YAML then names the file
+            bodies = list(filter(None, yaml.safe_load_all(text)))
+        for body in bodies:
             try:
                 kind = kinds.kind_of(body)
-                place = body["metadata"].get("namespace", namespace)
-                self.store.apply(kind, place, body["metadata"]["name"], body, "learnloop-local")
             except (KeyError, TypeError) as error:
-                kind_name = body.get("kind") if isinstance(body, dict) else type(body).__name__
-                raise Refused(422, "Invalid", f"{file}: kind: {kind_name}: one machine has no such objects") from error
-            lines.append(f"{kind.kind} {body['metadata']['name']} applied")
+                row = [body.get(field) for field in ("apiVersion", "kind")] if isinstance(body, dict) else body
+                sentence = f"{file}: apiVersion, kind: {str(row)[:200]}: one machine has no such objects"
+                raise Refused(422, "Invalid", sentence) from error
+            metadata = body.get("metadata") if isinstance(body.get("metadata"), dict) else {}
+            name = str(metadata.get("name", ""))
+            if not re.fullmatch(NAME, name):
+                rule = "must be lower-case letters, digits and '-'"
+                raise Refused(422, "Invalid", f"{file}: {kind.kind}: metadata.name: {name!r}: {rule}")
+            refuse_unknown_fields(kind, name, body)
+            self.store.apply(kind, metadata.get("namespace", namespace), name, body, "learnloop-local")
+            lines.append(f"{kind.kind} {name} applied")
         return lines
 
     def agent_settings(self, namespace: str, agent: str) -> Path:

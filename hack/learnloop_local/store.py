@@ -6,6 +6,7 @@ One writer at a time, in memory. It knows no admission but the kinds' own models
 import asyncio
 import base64
 import copy
+import difflib
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from learnloop_api.crd.definition import spec_schema
 from learnloop_api.crd.printer_columns import KINDS
 from learnloop_operator.kube import kinds
 
@@ -269,3 +271,26 @@ def _check(kind: kinds.ResourceKind, name: str, body: Mapping[str, Any]) -> None
         path = ".".join(str(part) for part in ("spec", *first["loc"]))
         text = f"{kind.kind} {name}: {path}: {str(first['input'])[:200]}: {first['msg'].removeprefix('Value error, ')}"
         raise Refused(422, "Invalid", text) from error
+
+
+def refuse_unknown_fields(kind: kinds.ResourceKind, name: str, body: Mapping[str, Any]) -> None:
+    """As `kubectl apply` does: an API server that is not asked to would drop a misspelt field."""
+    model = SPECS.get(kind.plural)
+    for path, fields in _unknown(body.get("spec"), spec_schema(model), "spec") if model else ():
+        near = difflib.get_close_matches(path.rpartition(".")[2], fields, 1)
+        fix = f"did you mean {near[0]}?" if near else f"the fields here are {', '.join(fields)}"
+        raise Refused(422, "Invalid", f"{kind.kind} {name}: {path}: unknown field: {fix}")
+
+
+def _unknown(value: Any, schema: Mapping[str, Any], path: str) -> Iterable[tuple[str, list[str]]]:
+    """Paths of fields that no schema has, each with those that there are."""
+    fields = schema.get("properties", {})
+    if isinstance(value, Mapping) and fields:
+        for key, item in value.items():
+            if key in fields:
+                yield from _unknown(item, fields[key], f"{path}.{key}")
+            elif not schema.get("x-kubernetes-preserve-unknown-fields"):
+                yield f"{path}.{key}", sorted(fields)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _unknown(item, schema.get("items", {}), f"{path}[{index}]")

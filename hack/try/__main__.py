@@ -86,8 +86,10 @@ def _running(folder: Path, narrator: Narrator) -> Iterator[LocalApi]:
             return any(line.startswith("console: ") for line in lines) or None
 
         until("the console", look, START_SECONDS, every=0.1)
+        narrator.say(f"command line: LEARNLOOP_LOCAL={folder} hack/learnloop local why cartpole")
         yield LocalApi(folder / "local" / "api.sock")
     finally:
+        narrator.say("stopping")
         up.terminate()
         with suppress(subprocess.TimeoutExpired):
             up.wait(STOP_SECONDS)

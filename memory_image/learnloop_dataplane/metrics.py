@@ -101,6 +101,11 @@ GAUGES: dict[str, tuple[str, Labels, str]] = {
         "1 while the vector store takes what it is given, 0 while large agents are scanned.",
     ),
     "without_vector": ("learnloop_embedder_texts_without_vector", (), "Texts that the embedder refused for an hour."),
+    "embedder_refused": (
+        "learnloop_embedder_refused_namespaces",
+        (),
+        "Namespaces that keep the embedder before: the new one finds less of their agents' own questions.",
+    ),
 }
 
 
@@ -124,6 +129,7 @@ class Metrics:
         self.budgets_refused = self._counters["budgets_refused"]
         self.vectors_up = self._gauges["vectors_up"]
         self.without_vector = self._gauges["without_vector"]
+        self.embedder_refused = self._gauges["embedder_refused"]
         self.requests = Histogram(
             "learnloop_data_request_duration_seconds",
             "Time from a request to its answer, by route.",

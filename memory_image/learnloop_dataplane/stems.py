@@ -7,7 +7,7 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
 
@@ -152,6 +152,8 @@ _SCRIPTS = (
     ("\u08ff", ""),
     ("\u097f", "hindi"),
 )
+_LATIN = ("english", "german", "french", "spanish", "italian", "portuguese", "dutch")
+_LONG_VOWELS = re.compile("[\u0627\u0648\u064a]")  # of Arabic: plurals differ in them
 # Han, kana, Thai, Lao, Myanmar and Khmer: letters without spaces between the words.
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+"
@@ -207,6 +209,15 @@ class Analyzer:
         if self._ascii_only and not word.isascii():
             stemmer = next((_stemmer(name) for last, name in _SCRIPTS if word[0] <= last), None)
         return word if stemmer is None else str(stemmer.stemWord(word)) or word
+
+
+@lru_cache(CACHED_STEMS)
+def root(stem: str) -> str:
+    """The stem without the endings of any language of its script: inflections in any of these have one root."""
+    latin = stem[0] <= "\u024f"
+    for name in _LATIN if latin else [name for last, name in _SCRIPTS if stem[0] <= last][:1]:
+        stem = str(_stemmer(name).stemWord(stem)) if name else stem
+    return _LONG_VOWELS.sub("", stem) or stem
 
 
 @cache

@@ -42,6 +42,12 @@ COUNTERS: Mapping[str, tuple[str, str, str]] = {
         "Models rolled back; reason: as in status.blockedRevisions, e.g. CheckFailed, GrossBreach, Aborted.",
         "reason",
     ),
+    "reserved": (
+        "learnloop_training_reserved_seconds_total",
+        "CPU and GPU time that pods of training reserved by their requests; resource: cpu, gpu.",
+        "resource",
+    ),
+    "spent": ("learnloop_training_cost_total", "Money for that time by the installation's prices.", "currency"),
     "anomaly": (
         "learnloop_anomalies_total",
         "Times that the condition Anomalous became True, by reason.",
@@ -99,7 +105,7 @@ class LoopMetrics:
     def count(self, happenings: Sequence[Happening]) -> None:
         for item in happenings:
             labels = (*self._agent((item.namespace, item.agent)), item.result[:63])
-            self._counters[item.what].labels(*labels).inc()
+            self._counters[item.what].labels(*labels).inc(item.amount)
             if item.what == "training" and item.seconds is not None:
                 self._seconds.labels(*labels).observe(item.seconds)
 

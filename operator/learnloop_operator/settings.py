@@ -14,6 +14,7 @@ from learnloop_common.settings import EnvironmentSettings
 from learnloop_operator.core.allowed_pods import DEFAULT_RULES, PodRules
 from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.rollout.evidence import POD_LABEL
+from learnloop_operator.training.run_cost import Prices
 
 PREFIX = "LEARNLOOP_"
 CONTENT = {
@@ -21,6 +22,7 @@ CONTENT = {
     "workload_network": "a JSON object of from (NetworkPolicyPeers), to (NetworkPolicyEgressRules), closed and "
     "apiServerPorts",
     "pod_rules": "a JSON object of lists of texts: images, serviceAccounts, volumeKinds, envSources",
+    "prices": "a JSON object of cpuHour and gpuHour, which are numbers, and currency, three capital letters",
     "query_pod_label": "a label's name, e.g. pod, or nothing",
 }
 
@@ -97,6 +99,8 @@ class Settings(EnvironmentSettings):
     workload_network: Annotated[WorkloadNetwork | None, NoDecode, BeforeValidator(_json)] = None
     """Network of training, actors and MemoryServices; unset: no NetworkPolicies."""
     pod_rules: Annotated[PodRules, NoDecode, BeforeValidator(_json)] = DEFAULT_RULES
+    prices: Annotated[Prices | None, NoDecode, BeforeValidator(_json)] = None
+    """Of training; unset: its cost is in hours only."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     lease_name: str = "learnloop-operator"
     operator_subject: str = ""

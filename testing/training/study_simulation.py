@@ -103,7 +103,7 @@ class Cluster:
             trial |= {"reported": body["rung"], "prune": body["value"] < 0}
         else:
             self.ends.append(number)
-            trial |= {"state": body["state"], "value": body["value"]}
+            trial |= {"state": body["state"], "value": body["value"], "cost": body["cost"]}
 
     def work(self, seconds: float = 5.0) -> None:
         """Time passes: trials at work do a third of their steps, suspended ones stop."""
@@ -124,6 +124,7 @@ class Cluster:
                 if value is not None:
                     status |= {"artifact": {"sha256": f"{int(name.removeprefix('s-t')):064x}"}}
                     status |= {"validation": {"mean": value, "iqm": value}}
+                    status |= {"cost": {"cpuHours": 0.25, "gpuHours": 0.0}}
 
 
 def run(cluster: Cluster, passes: int = 200, cut: Callable[[int], int | None] = lambda number: None) -> Cluster:

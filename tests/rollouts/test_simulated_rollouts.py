@@ -127,7 +127,8 @@ def test_a_promoted_model_that_turns_bad_is_swapped_back_by_one_routing_write() 
 
 
 @pytest.mark.parametrize(
-    ("observed", "sentence"), [(True, " held, for 30 s"), (False, " was not seen to break a check, no evidence:")]
+    ("observed", "sentence"),
+    [(True, " held for 30 s"), (False, " saw no breach, but too little to say that it held: no evidence:")],
 )
 def test_only_a_guard_that_saw_nothing_is_an_event_and_it_does_not_say_that_the_model_held(observed, sentence):
     cluster = Cluster(keep=30)

@@ -177,8 +177,10 @@ class ModelDeployed(WireModel):
         description="deployed: the model that stays warm, or null; rolled_back: the model that serves now",
     )
     routing_mode: Literal["service", "gateway"] = Field(default="service", description="who splits the traffic")
-    platform: Literal["learnloop-policy-server"] = Field(
-        default="learnloop-policy-server", description="what serves it: Open Inference Protocol v2 on onnxruntime"
+    platform: Literal["learnloop-policy-server", "vllm", "llama.cpp", "openai"] = Field(
+        default="learnloop-policy-server",
+        description="what serves it: Open Inference Protocol v2 on onnxruntime, or the server of a language model "
+        "behind the gateway",
     )
     canary_weights: list[Percent] = Field(
         default_factory=list, max_length=32, description="the schedule it came by: percent of new episodes"
@@ -289,6 +291,13 @@ class WeekOfAgent(WireModel):
     gain_per_training: float | None = Field(
         default=None,
         description="mean over those runs of the held-out return minus that of the policy before, on the same episodes",
+    )
+    cpu_hours: float | None = Field(default=None, description="that the pods of those runs reserved")
+    gpu_hours: float | None = None
+    money: float | None = Field(default=None, description="by the installation's prices")
+    currency: str | None = None
+    gain_per_hour: float | None = Field(
+        default=None, description="sum of those gains for each GPU-hour; in a week without GPUs, for each CPU-hour"
     )
     promotions: int = Field(default=0, ge=0, description="models that replaced another one at 100 %")
     rollbacks: int = Field(default=0, ge=0, description="models that were rolled back, also after their promotion")

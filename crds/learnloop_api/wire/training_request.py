@@ -110,6 +110,15 @@ class RunError(WireModel):
     message: Sentence = Field(max_length=1024, description="one sentence, with the fix where somebody can mend it")
 
 
+class RunCost(WireModel):
+    """CPU and GPU time that a run's pods reserved, and money where the installation names prices."""
+
+    cpu_hours: float = Field(ge=0)
+    gpu_hours: float = Field(ge=0)
+    money: float | None = Field(default=None, ge=0)
+    currency: str | None = Field(default=None, pattern="^[A-Z]{3}$")
+
+
 class TrainingStatus(RunProgress):
     """One look at a run: told as it is queued, with each heartbeat, and with its verdict."""
 
@@ -126,6 +135,7 @@ class TrainingStatus(RunProgress):
     difference: Interval | None = Field(default=None, description="evaluation less baseline, by episode")
     gates: list[GateVerdict] = Field(default_factory=list, max_length=16)
     artifact: TrainedArtifact | None = None
+    cost: RunCost | None = Field(default=None, description="with its end")
     error: RunError | None = None
 
 
@@ -152,6 +162,9 @@ class StudyOrder(WireModel):
     seed: int = Field(ge=0, le=MOST)
     startup_trials: int = Field(ge=1, le=1000)
     pruner: Pruner
+    cost_tolerance: float | None = Field(
+        default=None, ge=0, le=1, description="trials have a cost, too, and the best is chosen as StudyCost says"
+    )
 
 
 class Trial(WireModel):
@@ -161,6 +174,7 @@ class Trial(WireModel):
     state: Literal["running", "complete", "pruned", "failed"]
     parameters: dict[str, Value] = Field(default_factory=dict, max_length=32)
     value: float | None = Field(default=None, description="objective; of a pruned one the last intermediate value")
+    cost: float | None = Field(default=None, description="second objective, of a complete one")
     reported: int = Field(default=0, ge=0, lt=RUNGS, description="the last tenth of its steps with a value; 0: none")
     prune: bool = Field(default=False, description="it does badly: stop it")
 
@@ -185,6 +199,7 @@ class TrialResult(WireModel):
     )
     state: Literal["complete", "pruned", "failed"]
     value: float | None = Field(default=None, description="required with complete")
+    cost: float | None = Field(default=None, ge=0, description="required with complete where the study has a cost")
 
 
 class StudyState(WireModel):
@@ -194,3 +209,6 @@ class StudyState(WireModel):
     owner: Identifier
     trials: list[Trial] = Field(default_factory=list, max_length=1000)
     best: TrialNumber | None = Field(default=None, description="number of the best complete trial")
+    front: list[TrialNumber] = Field(
+        default_factory=list, max_length=1000, description="with a cost: the Pareto front, the cheapest first"
+    )

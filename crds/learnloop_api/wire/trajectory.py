@@ -207,6 +207,39 @@ class ExperienceRead(WireModel):
     )
 
 
+MOST_SIMILAR = 100
+
+
+class SimilarQuestion(WireModel):
+    """POST /api/v1/experience/similar: which recorded steps of an agent began in a state like this one?"""
+
+    agent_id: Name
+    state: ObservedNumbers
+    k: int = Field(default=5, ge=1, le=MOST_SIMILAR)
+
+
+class SimilarExperience(WireModel):
+    """A recorded step: what was seen and done, and what came of it."""
+
+    trajectory_id: Identifier
+    step: int = Field(ge=0, description="of the episode, from 0")
+    state: ObservedNumbers
+    action: Action
+    reward: Real = Field(description="of the step, from the environment")
+    next_state: ObservedNumbers | None = Field(default=None, description="null: not recorded")
+    terminated: bool
+    episode_return: Real
+    success: bool | None = None
+    distance: Real = Field(ge=0, description="Euclidean, each number in units of its deviation among the steps")
+
+
+class SimilarExperiences(WireModel):
+    """Nearest first, of the agent's newest steps whose observation is as many numbers."""
+
+    looked_at: int = Field(ge=0, description="steps")
+    experiences: list[SimilarExperience] = Field(max_length=MOST_SIMILAR)
+
+
 class ExploredAction(WireModel):
     """An action that was drawn rather than the greedy one."""
 

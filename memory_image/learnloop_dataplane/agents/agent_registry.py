@@ -179,12 +179,17 @@ WITH told AS (
         AND coalesce(r.beat_at, r.created_at) >= $3
         AND NOT EXISTS (SELECT 1 FROM told WHERE told.run ->> 'job' = r.job AND told.at >= r.created_at)
 ), judged AS (
-    SELECT at, proven, CASE WHEN (run #>> '{evaluation,episodes}')::bigint IS DISTINCT FROM 0 THEN
+    SELECT at, proven, run -> 'cost' AS cost,
+        CASE WHEN (run #>> '{evaluation,episodes}')::bigint IS DISTINCT FROM 0 THEN
         (run #>> '{evaluation,mean}')::float8 - (run #>> '{baseline,mean}')::float8 END AS gain
     FROM ended
 )
 SELECT date_trunc('week', at AT TIME ZONE 'UTC')::date AS week, count(*) AS trainings,
-    avg(proven::int)::float8 AS training_success_rate, count(gain) AS gains, avg(gain)::float8 AS gain_per_training
+    avg(proven::int)::float8 AS training_success_rate, count(gain) AS gains, avg(gain)::float8 AS gain_per_training,
+    sum((cost ->> 'cpu_hours')::float8) AS cpu_hours, sum((cost ->> 'gpu_hours')::float8) AS gpu_hours,
+    sum((cost ->> 'money')::float8) AS money, max(cost ->> 'currency') AS currency,
+    sum(gain) / coalesce(nullif(sum((cost ->> 'gpu_hours')::float8), 0),
+        nullif(sum((cost ->> 'cpu_hours')::float8), 0)) AS gain_per_hour
 FROM judged GROUP BY 1
 """
 # The agent's own rollout has its name; its episodes name the others.

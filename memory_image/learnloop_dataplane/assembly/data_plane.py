@@ -49,6 +49,8 @@ class Readiness:
             degraded["streams"] = self._shared.stream_room.problem
         if self._training.artifacts.problem:
             degraded["artifact store"] = self._training.artifacts.problem
+        if self._memory.indexing.refusals:
+            degraded["embedder"] = "; ".join(self._memory.indexing.refusals.values())[:MOST_QUOTED]
         if self._memory.following.problem:
             degraded["vector store"] = self._memory.following.problem[:MOST_QUOTED]
         return degraded

@@ -11,7 +11,7 @@ from learnloop_dataplane.blobs import Blobs
 from learnloop_dataplane.concurrency import background_loop, limits
 from learnloop_dataplane.config import Config, WrappingKeys
 from learnloop_dataplane.evaluators import evaluator, llm_judge, scorers
-from learnloop_dataplane.experience import datasets, nats_workers, trajectories
+from learnloop_dataplane.experience import datasets, nats_workers, similar, trajectories
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.notifications import daily_reports, webhook_outbox
 from learnloop_dataplane.postgres.database import Database
@@ -131,6 +131,7 @@ class ExperienceParts:
         self.intake = trajectories.TrajectoryIntake(db, shared.users, shared.metrics, stream, shared.arrived, cipher)
         self.datasets = datasets.Datasets(db, shared.warehouse, cipher)
         self.explored = datasets.ExploredActions(db, cipher)
+        self.nearest = similar.NearestExperience(db, cipher)
         self.preferences = trajectories.Preferences(db, shared.users)
         self.policies = reward_tables.Policies(db, shared.arrived)
         self.signals = hacking_and_dry_runs.SignalReader(db, self.policies)
@@ -138,7 +139,8 @@ class ExperienceParts:
         artifacts = Artifacts(db, shared.blobs, shared.config.max_artifact_bytes)
         self._scorers = scorers.Scorers(partial(bounded, artifacts))
         self.bias = bias.BiasReader(db, cipher)
-        self.opinions = human_feedback.UserFeedback(db, shared.users, shared.events, shared.arrived)
+        whose = (db, shared.users, shared.events, shared.arrived, shared.metrics.agents)
+        self.opinions = human_feedback.UserFeedback(*whose)
         self.credits = team_credit.TeamCredits(db)
         self._sandbox = open_sandbox(shared)
         self._evaluations = evaluator_scores.EvaluationWorker(db, self.policies, self.tools, shared.arrived)

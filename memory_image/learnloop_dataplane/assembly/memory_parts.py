@@ -40,6 +40,7 @@ class MemoryParts:
         self.following = Following(self.vectors, shared.metrics)
         self.candidates = candidates.Candidates(db, self.vectors, config.exact_up_to)
         self.indexing = indexing.Indexing(db, analyzer, embedder, before)
+        shared.metrics.embedder_refused.set_function(lambda: len(self.indexing.refusals))
         limit = MemoryBudget(memories=config.memories_per_agent, bytes=config.memory_bytes_per_agent)
         file = forgetting.BudgetFile(
             Path(config.agent_budgets_file) if config.agent_budgets_file else None, shared.metrics

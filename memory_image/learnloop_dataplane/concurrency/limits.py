@@ -174,8 +174,10 @@ def is_large() -> bool:
 
 async def in_thread_if_large(namespace: str, work: Callable[..., Result], *arguments: object) -> Result:
     """The result of `work`: computed in a thread where the request's body is large, immediately otherwise."""
-    if not is_large():
-        return work(*arguments)
+    return await in_thread(namespace, work, *arguments) if is_large() else work(*arguments)
+
+
+async def in_thread(namespace: str, work: Callable[..., Result], *arguments: object) -> Result:
     context = copy_context()
     async with _places.of(namespace):
         return await asyncio.get_running_loop().run_in_executor(_threads, partial(context.run, work, *arguments))

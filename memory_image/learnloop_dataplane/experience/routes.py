@@ -10,7 +10,13 @@ from pydantic_core import to_json
 
 from learnloop_api import events
 from learnloop_api.wire.base import Name
-from learnloop_api.wire.trajectory import EpisodePage, EpisodeSelection, Trajectory
+from learnloop_api.wire.trajectory import (
+    EpisodePage,
+    EpisodeSelection,
+    SimilarExperiences,
+    SimilarQuestion,
+    Trajectory,
+)
 from learnloop_dataplane.api.route_input import (
     Caller,
     Experience,
@@ -19,6 +25,7 @@ from learnloop_dataplane.api.route_input import (
     by_hand,
     data_plane,
     identify,
+    json_body,
     not_found,
     quick,
 )
@@ -80,6 +87,14 @@ async def get_trajectories(
     if following is not None and following[1] is not None:
         mark = f"{mark},{quote(following[1], safe='').replace('~', '%7E').replace('%', '~')}"
     return Response(body + b',"next":%b}' % to_json(mark), media_type="application/json")
+
+
+@episodes.post("/experience/similar", response_model=SimilarExperiences)
+async def post_similar(
+    body: Annotated[SimilarQuestion, json_body(SimilarQuestion)], experience: Experience, caller: Caller
+) -> Response:
+    """The recorded steps that began in the nearest states, among the newest 10,000 (fewer of long observations)."""
+    return answer(await experience.nearest.nearest(caller.namespace, body.agent_id, body.state, body.k))
 
 
 schemas = APIRouter(prefix="/api/v1/schemas", tags=["schemas"])

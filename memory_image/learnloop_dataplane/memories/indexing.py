@@ -34,8 +34,9 @@ WHERE v.namespace = $1 AND v.analyzer <> $2 ORDER BY v.agent_id, v.memory_id LIM
 """
 _FORGET_WORDS = "SELECT forget_words($1, $2, $3::uuid[])"
 _RESTEM = """
-UPDATE memory_index v SET analyzer = $2, terms = t.terms, named = t.named, listed = false
-FROM unnest($3::text[], $4::uuid[], $5::bytea[], $6::smallint[]) AS t(agent, id, terms, named)
+UPDATE memory_index v SET analyzer = $2, terms = t.terms, named = t.named, about = t.about,
+    listed = false
+FROM unnest($3::text[], $4::uuid[], $5::bytea[], $6::smallint[], $7::bytea[]) AS t(agent, id, terms, named, about)
 WHERE v.namespace = $1 AND v.agent_id = t.agent AND v.memory_id = t.id
 """
 _IN_USE = "SELECT embedder, refused, before FROM memory_embedders WHERE namespace = $1"
@@ -88,6 +89,9 @@ class Indexing:
     Args:
         embedder: that `LEARNLOOP_EMBEDDER` names; None: words alone.
         before: the one that `LEARNLOOP_EMBEDDER_BEFORE` names, which answers until the other's vectors are there.
+
+    Attributes:
+        refusals: why a namespace keeps the embedder before, by namespace.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class Indexing:
         self._analyzer = analyzer
         self._embedder = embedder
         self._before = before
+        self.refusals: dict[str, str] = {}
         self._in_use: dict[str, str | None] = {}
         self._current_stems: set[str] = set()
         self._rests: dict[str, tuple[float, float]] = {}  # until when a refused embedder rests, and for how long
@@ -133,10 +138,10 @@ class Indexing:
                 for agent in sorted(set(agents)):
                     own = [row["memory_id"] for row in rows if row["agent_id"] == agent]
                     await connection.execute(_FORGET_WORDS, namespace, agent, own)
-                columns = [(orjson.loads(row["content"]), row["speaker"], row["session_id"]) for row in rows]
-                cut = [index(*each, self._analyzer) for each in columns]
-                terms, named = [each.terms for each in cut], [each.named for each in cut]
-                await connection.execute(_RESTEM, namespace, self._analyzer.name, agents, ids, terms, named)
+                given = [(orjson.loads(row["content"]), row["speaker"], row["session_id"]) for row in rows]
+                cut = [index(*each, self._analyzer) for each in given]
+                columns = [[getattr(each, name) for each in cut] for name in ("terms", "named", "about")]
+                await connection.execute(_RESTEM, namespace, self._analyzer.name, agents, ids, *columns)
             done += len(rows)
             if not rows:
                 self._current_stems.add(namespace)
@@ -155,6 +160,8 @@ class Indexing:
         in_use = row["embedder"] if row else None
         self._in_use[namespace] = in_use
         target, before = self._embedder.name, 0
+        if in_use == target:
+            self.refusals.pop(namespace, None)
         failure: errors.Unavailable | None = None
         if self._before is not None and self._before.name == in_use:  # its vectors answer: they come first
             try:
@@ -164,8 +171,9 @@ class Indexing:
         count = await self._fill(namespace, self._embedder, in_use)
         rests = row and row["refused"] == target and time.monotonic() < self._rests.get(namespace, (0.0, 0.0))[0]
         if count < BATCHES * BATCH and in_use != target and not rests:
-            # The one before comes back whatever it finds: it answered here.
-            await self._switch(namespace, None if row and row["before"] == target else in_use)
+            # The one before comes back whatever it finds: it answered here. So does any where the one in use cannot.
+            answers = self._before is not None and self._before.name == in_use
+            await self._switch(namespace, in_use if answers and row["before"] != target else None)
         if failure is not None and self._in_use[namespace] == in_use:
             raise failure
         return count + before
@@ -203,11 +211,12 @@ class Indexing:
                     await connection.execute(_REFUSE, namespace, target)
                     rest = min(2 * self._rests.get(namespace, (0.0, AGAIN / 2))[1], LATEST)
                     self._rests[namespace] = time.monotonic() + rest, rest
-                    log.warning(
-                        "%s keeps embedder %s: of %d own questions %s finds %.3f, and %.3f are found now; they are "
-                        "compared again in %.0f s; name %s in LEARNLOOP_EMBEDDER, or another one, to end this",
-                        *(namespace, in_use, questions, target, after, before, rest, in_use),
+                    self.refusals[namespace] = (
+                        f"{namespace} keeps embedder {in_use}: of {questions} own questions {target} finds {after:.3f} "
+                        f"and {before:.3f} are found now; they are compared again after {rest:.0f} s; name {in_use} in "
+                        "LEARNLOOP_EMBEDDER, or another one, to end this"
                     )
+                    log.warning("%s", self.refusals[namespace])
                     return
                 log.info("%s switches from embedder %s to %s", namespace, in_use, target)
             await connection.execute(_USE, namespace, target)

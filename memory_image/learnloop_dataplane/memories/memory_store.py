@@ -35,17 +35,18 @@ WITH given AS (SELECT * FROM unnest($2::uuid[], $3::text[], $4::text[], $5::json
     $8::text[], $9::text[], $10::jsonb[], $11::text[], $12::text[], $13::bool[], $14::timestamptz[],
     $15::timestamptz[], $16::timestamptz[], $17::timestamptz[], $18::text[], $19::bigint[], $20::smallint[],
     $21::smallint[], $22::bigint[], $23::bool[], $24::bigint[], $25::bytea[], $26::smallint[], $27::bigint[],
-    $28::bigint[]) AS g({_COLUMNS}, type_code, speaker_hash, person, session, terms, named, same, owner)
+    $28::bigint[], $29::bytea[]) AS g({_COLUMNS}, type_code, speaker_hash, person, session, terms, named, same, owner,
+    about)
 ), stored AS (
     INSERT INTO agent_memories (namespace, {_COLUMNS}) SELECT $1, {_COLUMNS} FROM given
     ON CONFLICT DO NOTHING RETURNING agent_id, id, created_at, valid_from, ends_at, provenance
 )
 INSERT INTO memory_index (namespace, agent_id, memory_id, memory_type, kind, speaker, person, session, position,
-    spoken_at, visible_from, visible_to, terms, named, same, owner, analyzer, kind_due)
+    spoken_at, visible_from, visible_to, terms, named, same, owner, about, analyzer, kind_due)
 SELECT $1, n.agent_id, n.id, u.type_code, u.kind, u.speaker_hash, u.person, u.session, u.position,
     least(n.created_at, (n.provenance ->> 'remembered_at')::timestamptz), greatest(n.created_at, n.valid_from),
-    n.ends_at, u.terms, u.named, u.same, u.owner, $29,
-    CASE WHEN $30 AND u.person AND u.kind <> {statements.Kind.RESET:d} THEN now() END
+    n.ends_at, u.terms, u.named, u.same, u.owner, u.about, $30,
+    CASE WHEN $31 AND u.person AND u.kind <> {statements.Kind.RESET:d} THEN now() END
 FROM stored n JOIN given u ON u.id = n.id RETURNING memory_id
 """
 _BY_KEY = """
@@ -78,10 +79,11 @@ class NewMemory:
 
 
 def row_of(memory: NewMemory, now: datetime, analyzer: stems.Analyzer) -> tuple[Any, ...]:
-    """The values of $2 to $28, after redaction."""
+    """The values of $2 to $29, after redaction."""
     content, encoded = redacted_content(memory.content)
     speaker = privacy.redact_text(questions.speaker_of(content, memory.speaker))
     about = (memory.provenance or {}).get(USER, "")
+    own = "" if about or speaker else memory.session_id or ""  # the stranger of each session is somebody else
     columns = questions.index(content, speaker, memory.session_id, analyzer)
     expires, ends = life(memory, now, columns.kind)
     return (
@@ -111,7 +113,8 @@ def row_of(memory: NewMemory, now: datetime, analyzer: stems.Analyzer) -> tuple[
         columns.terms,
         columns.named,
         stems.same_of(orjson.loads(encoded), memory.agent, memory.memory_type, speaker, about),
-        stems.thread_of("\n".join((memory.agent, about, speaker.casefold()))),
+        stems.thread_of("\n".join((memory.agent, about, speaker.casefold(), own))),
+        columns.about,
     )
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 from pgvector.sqlalchemy import HALFVEC
 from sqlalchemy import REAL, BigInteger, Boolean, Double, Index, Integer, LargeBinary, SmallInteger, Text, Uuid, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
-from sqlmodel import SQLModel
+from sqlmodel import Column, Computed, Field, SQLModel
 
 from learnloop_dataplane.postgres.experience_tables import column, time_column
 
@@ -74,7 +74,8 @@ class MemoryIndex(SQLModel, table=True):
     A distiller is asked for it from `kind_due` on, where that is set. `same` is a hash that copies share,
     `owner` one of agent, person and speaker: a withdrawal ends what has the same.
     `spoken_at` is when it was said first: a copy's is that of the original. `listed`: its stems are in `memory_words`,
-    so recall reads it only where they are looked for. `embedding` has any number of dimensions, and `embedder` says
+    so recall reads it only where they are looked for. `about` has the roots of what may state or withdraw something.
+    `embedding` has any number of dimensions, and `embedder` says
     whose it is; `next_…` hold the vectors of another embedder that is not in use yet, or no longer. `copied` is the
     collection of a vector store that has a vector of the row.
     """
@@ -110,7 +111,8 @@ class MemoryIndex(SQLModel, table=True):
     visible_from: datetime = time_column()
     visible_to: datetime = time_column(default="'infinity'")
     terms: bytes = column(LargeBinary)
-    named: int = column(SmallInteger, default="0")  # how many of the terms, the first, do not say what it ends
+    named: int = column(SmallInteger, default="0")  # how many of the terms, the first, name its speaker
+    about: bytes = column(LargeBinary, default="''")
     analyzer: str = column(Text)
     outcome: float = column(REAL, default="0")
     listed: bool = column(Boolean, default="false")
@@ -119,6 +121,18 @@ class MemoryIndex(SQLModel, table=True):
     next_embedder: str | None = column(Text, null=True)
     next_embedding: list[float] | None = column(HALFVEC(), null=True)
     copied: str | None = column(Text, null=True)
+    # Packing them once and not in each recall saves a third of PostgreSQL's time.
+    packed: bytes = Field(
+        sa_column=Column(
+            LargeBinary,
+            Computed(
+                "int8send(same) || int8send(owner) || timestamptz_send(spoken_at) || int8send(speaker)"
+                " || int2send(kind) || int2send(named)"
+                " || int2send((CASE WHEN kind > 0 THEN length(about) / 4 ELSE 0 END)::int2) || boolsend(person)",
+                persisted=True,
+            ),
+        )
+    )
 
 
 class MemoryEmbedder(SQLModel, table=True):

@@ -17,7 +17,7 @@ from pgvector import HalfVector
 
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.memory_tables import STANDING
-from learnloop_dataplane.recall import memory_types, ranking, statements
+from learnloop_dataplane.recall import memory_types, ranking
 from learnloop_dataplane.recall.ranking import Memories, Population, Question, standing_kinds
 from learnloop_dataplane.vectors.vector_store import Near, VectorStore
 
@@ -28,11 +28,11 @@ BATCH = 2000  # memories that are listed in one transaction
 AFTER = 500  # memories of a listed agent that may wait to be listed
 FEW = 2000  # memories that are compared and ranked in the event loop; more, in a thread
 MOST_TOGETHER = 20_000  # memories of several agents that are ranked without a choice among them
-_FACTS = np.dtype(
-    [
-        *(("sessions", ">i8"), ("same", ">i8"), ("owners", ">i8"), ("spoken_at", ">f8"), ("speakers", ">i8")),
-        *(("kinds", ">i2"), ("flags", ">i2"), ("named", ">i2"), ("outcomes", ">f4"), ("cosines", ">f4")),
-    ]
+_BIG = ["sessions", "same", "owners", "spoken_at", "speakers"]
+_FACTS = np.dtype(  # as `memory_index.packed` has them, and more
+    [(name, ">i8") for name in _BIG]
+    + [("kinds", ">i2"), ("named", ">i2"), ("roots", ">i2"), ("persons", "?"), ("wanted", "?")]
+    + [("outcomes", ">f4"), ("cosines", ">f4")]
 )
 
 # Naming the namespace inside the statement saves the two round trips of a transaction. The LATERAL part depends on the
@@ -47,10 +47,8 @@ LATERAL (SELECT count(*)::int AS n,
     string_agg(uuid_send(v.memory_id), '') AS ids,
     string_agg(v.terms, '') AS terms,
     string_agg(int4send(length(v.terms)), '') AS lengths,
-    string_agg(int8send(v.thread) || int8send(v.same) || int8send(v.owner)
-        || float8send(extract(epoch FROM v.spoken_at)::float8) || int8send(v.speaker) || int2send(v.kind)
-        || int2send((v.person::int + 2 * (v.memory_type = ANY($3::smallint[]))::int)::int2)
-        || int2send(v.named) || float4send(v.outcome)
+    string_agg(CASE WHEN v.kind > 0 THEN v.about END, '') AS about,
+    string_agg(int8send(v.thread) || v.packed || boolsend(v.memory_type = ANY($3::smallint[])) || float4send(v.outcome)
         || CASE $5 WHEN v.embedder THEN float4send((-(v.embedding <#> $6))::real)
             WHEN v.next_embedder THEN float4send((-(v.next_embedding <#> $6))::real)
             ELSE '\\x7fc00000'::bytea END, '') AS facts
@@ -58,12 +56,12 @@ FROM (SELECT m.*, CASE WHEN m.session = 0 OR cardinality($2::text[]) = 1 THEN m.
         ELSE m.session # hashtextextended(m.agent_id, 0) END AS thread
     FROM memory_index m
     WHERE m.namespace = s.namespace AND m.agent_id = ANY($2::text[])
-        AND (m.memory_type = ANY($3::smallint[]) OR m.kind >= {ends})
+        AND (m.memory_type = ANY($3::smallint[]) OR m.kind > 0)
         AND m.visible_from <= coalesce($4, now()) AND m.visible_to > coalesce($4, now()) AND {which}
     ORDER BY m.agent_id, m.session, m.position, m.spoken_at, m.memory_id) v) x
 """
-_EVERYTHING = _READ.format(scope=SCOPE, ends=int(statements.Kind.WITHDRAWAL), which="NOT m.listed AND NOT l.large")
-_NAMED = _READ.format(scope=SCOPE, ends=int(statements.Kind.WITHDRAWAL), which="m.memory_id = ANY($7::uuid[])")
+_EVERYTHING = _READ.format(scope=SCOPE, which="NOT m.listed AND NOT l.large")
+_NAMED = _READ.format(scope=SCOPE, which="m.memory_id = ANY($7::uuid[])")
 _COUNTS = f"""
 SELECT c.word, c.n {SCOPE}, LATERAL (SELECT word, sum(memories)::float8 AS n FROM memory_word_counts
     WHERE namespace = s.namespace AND agent_id = ANY($2::text[]) AND word = ANY($3::int[]) GROUP BY word) c
@@ -105,8 +103,7 @@ UNION SELECT n.memory_id FROM best b, LATERAL (
 UNION SELECT v.memory_id FROM memory_index v
     WHERE v.namespace = $1 AND v.agent_id = ANY($2::text[]) AND NOT v.listed
 UNION (SELECT v.memory_id FROM memory_index v WHERE v.namespace = $1 AND v.agent_id = ANY($2::text[])
-    AND v.kind >= {STANDING}
-    AND (v.memory_type = ANY($5::smallint[]) OR v.kind >= {statements.Kind.WITHDRAWAL:d}) AND {_VISIBLE}
+    AND v.kind >= {STANDING} AND {_VISIBLE}
     ORDER BY v.spoken_at DESC LIMIT {ranking.MOST_STATED})
 """
 _SIZES = f"""
@@ -246,7 +243,7 @@ def _rarest(frequency: Any) -> list[int]:
 
 
 async def _decided(row: Any) -> Memories:
-    """The columns of an answer; withdrawals of other types than wanted end what they end, and go."""
+    """The columns of an answer; statements of other types than wanted end what they end, and go."""
     memories, wanted = _columns(row)
     kinds = await asyncio.to_thread(standing_kinds, memories) if len(memories) > FEW else standing_kinds(memories)
     memories = replace(memories, kinds=kinds)
@@ -259,8 +256,11 @@ def _columns(row: Any) -> tuple[Memories, NDArray[np.bool_]]:
     memories = Memories(
         ids=np.frombuffer(row["ids"] or b"", np.uint8).reshape(-1, 16),
         words=np.frombuffer(row["terms"] or b"", "<u4").astype(np.uint32),
+        about=np.frombuffer(row["about"] or b"", "<u4").astype(np.uint32),
         distinct=(np.frombuffer(row["lengths"] or b"", ">i4") // 4).astype(np.int64),
-        persons=(facts["flags"] & 1).astype(bool),
-        **{name: facts[name].astype(f"{facts[name].dtype.kind}8") for name in _FACTS.names or () if name != "flags"},
+        persons=facts["persons"],
+        outcomes=facts["outcomes"].astype(np.float64),
+        cosines=facts["cosines"].astype(np.float64),
+        **{name: facts[name].astype(np.int64) for name in (*_BIG, "kinds", "named", "roots")},
     )
-    return memories, (facts["flags"] & 2).astype(bool)
+    return memories, facts["wanted"]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_dataplane.recall import ranking, statements
-from learnloop_dataplane.stems import MAX_TERMS, Analyzer, pack, term_hash, text_of, thread_of, words
+from learnloop_dataplane.stems import MAX_TERMS, Analyzer, pack, root, term_hash, text_of, thread_of, words
 
 MOST_STEMS = 64  # of a question: those at its beginning and those at its end
 MOST_NAME = 64
@@ -19,10 +19,11 @@ _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]+")
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """The columns of a memory that recall reads: packed stems, how many of the first name no subject, and so on."""
+    """The columns of a memory that recall reads; see `ranking.Memories`."""
 
     terms: bytes
     named: int
+    about: bytes
     session: int
     speaker: int
     person: bool
@@ -43,21 +44,24 @@ def index(content: dict[str, object], speaker: str, session: str | None, analyze
         text = f"{speaker}: {text}"
     terms, name = (analyzer.terms(each, stored=True) for each in (text, speaker))
     role = str(content.get("role") or "")
-    kind, distinct = statements.kind_of(spoken, speaker, role), set(terms)
-    subject: set[str] = set()
-    called = set(name if terms[: len(name)] == name else ())
-    if kind >= statements.Kind.WITHDRAWAL or len(spoken) <= SHORT:
-        subject = distinct & set(analyzer.terms(statements.ended(spoken, kind), stored=True)) - called
-    if len(distinct) <= MAX_TERMS:  # of more the last are cut off, wherever they stand
-        terms.sort(key=subject.__contains__)
+    kind = statements.kind_of(spoken, speaker, role)
     return Indexed(
         pack(terms),
-        len(called) + ranking.NAMED * len(distinct - subject),
+        len(set(name)) if terms[: len(name)] == name else 0,
+        _about(spoken, kind, analyzer) if kind or len(spoken) <= SHORT else b"",
         thread_of(session),
         name_hash(speaker),
         statements.is_person(speaker, role),
         kind,
     )
+
+
+def _about(spoken: str, kind: statements.Kind, analyzer: Analyzer) -> bytes:
+    about, denies = statements.subject(spoken, kind)
+    subject, every = ({root(stem) for stem in analyzer.terms(text, stored=True)} for text in (about, spoken))
+    marks = denies * ranking.DENIES
+    packed = [term_hash(each) << 8 | (each in subject) * ranking.SUBJECT | marks for each in every]
+    return np.array(packed[:MAX_TERMS], "<u4").tobytes()
 
 
 def name_hash(name: str) -> int:

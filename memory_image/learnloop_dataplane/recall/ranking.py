@@ -24,6 +24,7 @@ place goes to an instruction that shares a word with the question. An order is a
 prefers short memories and words that are new in it, and takes the replies to what was said.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -52,7 +53,8 @@ APART, REACH = 0.3, 30.0  # of an order or a summary: how much a chosen memory l
 NEW_WORDS = 1.0  # of a summary: weight of stems that no chosen memory has
 MOST_STATED = 2000  # instructions, preferences and withdrawals that are compared
 NOBODY = 0  # the hash of an unknown speaker
-NAMED = 64  # more than the stems of a speaker's name
+EVERY = -1  # stands for each root
+SUBJECT, DENIES = 1, 2  # marks of a root: it says what the statement is about; the statement denies
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,13 @@ class Memories:
         ids: bytes [n, 16].
         words: hash << 8 | count of every distinct stem, memory by memory, uint32 [m].
         distinct: how many distinct stems each memory has, int64 [n].
-        named: how many of these, the first, name its speaker, + NAMED × how many do not say what it ends, int64 [n].
+        named: how many of these, the first, name its speaker, int64 [n].
+        about: hash << 8 | marks of the roots of instructions, preferences and what ends them, uint32 [r].
+        roots: how many of these each memory has, int64 [n].
         sessions: int64 [n]; 0 where a memory belongs to no session.
         same: hash of all that is said, which copies share, int64 [n].
         owners: hash of agent, person and speaker, int64 [n].
-        spoken_at: seconds since 1970, float64 [n].
+        spoken_at: a time, int64 [n].
         speakers: hash of the speaker's name, int64 [n].
         kinds: codes of `Kind`, int64 [n]; of what is ranked, after `standing_kinds`.
         persons: whether a person and not an assistant speaks, bool [n].
@@ -79,10 +83,12 @@ class Memories:
     words: NDArray[np.uint32]
     distinct: NDArray[np.int64]
     named: NDArray[np.int64]
+    about: NDArray[np.uint32]
+    roots: NDArray[np.int64]
     sessions: NDArray[np.int64]
     same: NDArray[np.int64]
     owners: NDArray[np.int64]
-    spoken_at: Floats
+    spoken_at: NDArray[np.int64]
     speakers: NDArray[np.int64]
     kinds: NDArray[np.int64]
     persons: NDArray[np.bool_]
@@ -92,6 +98,10 @@ class Memories:
     def __len__(self) -> int:
         return len(self.distinct)
 
+    def holders(self) -> Rows:
+        """The memory of each stem."""
+        return np.repeat(np.arange(len(self)), self.distinct)
+
     def as_spoken(self, rows: Rows) -> Rows:
         """The rows in the order of time; those of one batch have one time, and ids in its order."""
         high, low = self.ids[rows].view(">u8").T
@@ -100,8 +110,9 @@ class Memories:
     def only(self, rows: NDArray[np.bool_]) -> "Memories":
         """These rows alone."""
         columns = {each.name: getattr(self, each.name) for each in fields(self)}
-        rest = {name: column[rows] for name, column in columns.items() if name != "words"}
-        return Memories(words=self.words[np.repeat(rows, self.distinct)], **rest)
+        words, about = self.words[np.repeat(rows, self.distinct)], self.about[np.repeat(rows, self.roots)]
+        rest = {name: column[rows] for name, column in columns.items() if name not in ("words", "about")}
+        return Memories(words=words, about=about, **rest)
 
 
 @dataclass(frozen=True)
@@ -246,8 +257,9 @@ class _Ranking:
         standing = np.sort(self.ranked[memories.kinds[self.ranked] == kind])
         if not (best or self.has[:, standing].any()) or not len(standing):
             return []
-        owners, nth = _places(memories.distinct)  # a speaker's name makes none fit
-        stems = np.where(nth < np.repeat(memories.named % NAMED, memories.distinct), 0, memories.words >> 8)
+        owners, firsts = memories.holders(), np.cumsum(memories.distinct) - memories.distinct
+        ahead = np.arange(len(owners)) < np.repeat(firsts + memories.named, memories.distinct)
+        stems = np.where(ahead, 0, memories.words >> 8)  # a speaker's name makes none fit
         inside = np.repeat(np.isin(rows, standing), memories.distinct)
         fit, few, whose = np.zeros(len(standing)), stems[inside], owners[inside]
         for stem, rarity in zip(self.question.stems, self.rarity, strict=True):
@@ -311,30 +323,26 @@ class _Ranking:
 
 def _counts(memories: Memories, stems: NDArray[np.uint32]) -> tuple[Floats, Floats]:
     """How often each memory has each stem, float64 [q, n], and how many stems it has, float64 [n]."""
-    n = len(memories)
-    owners = np.repeat(np.arange(n), memories.distinct)
-    counts = np.zeros((len(stems), n))
+    counts = np.zeros((len(stems), len(memories)))
     if len(stems) and len(memories.words):
         order = np.argsort(stems)
         hashes = memories.words >> 8
         places = order[np.minimum(np.searchsorted(stems, hashes, sorter=order), len(stems) - 1)]
         has = stems[places] == hashes
-        counts[places[has], owners[has]] = memories.words[has] & 255
+        counts[places[has], memories.holders()[has]] = memories.words[has] & 255
     return counts, _lengths(memories)
 
 
 def _with_any(memories: Memories, stems: NDArray[np.uint32]) -> NDArray[np.bool_]:
     """Whether each memory has one of these stems, which ascend."""
-    owners = np.repeat(np.arange(len(memories)), memories.distinct)
     hashes = memories.words >> 8
     matches = stems[np.minimum(np.searchsorted(stems, hashes), len(stems) - 1)] == hashes
-    has: NDArray[np.bool_] = np.bincount(owners, matches, len(memories)) > 0
+    has: NDArray[np.bool_] = np.bincount(memories.holders(), matches, len(memories)) > 0
     return has
 
 
 def _lengths(memories: Memories) -> Floats:
-    owners = np.repeat(np.arange(len(memories)), memories.distinct)
-    lengths: Floats = np.bincount(owners, memories.words & 255, len(memories)).astype(np.float64)
+    lengths: Floats = np.bincount(memories.holders(), memories.words & 255, len(memories)).astype(np.float64)
     return lengths
 
 
@@ -346,55 +354,39 @@ def _best_of_session(scores: Floats, sessions: NDArray[np.int64]) -> Floats:
 
 
 def standing_kinds(memories: Memories) -> NDArray[np.int64]:
-    """The kinds, without instructions and preferences that were withdrawn later.
+    """The kinds, without instructions and preferences that no longer hold.
 
-    A withdrawal ends those before it, of its agent, person and speaker, that have all the stems that it is about: one
-    that stands in error is recalled with its withdrawal, one that ends in error is lost. Given again, it ends what came
-    after it. A reset ends all their instructions. Of very many only the newest count, and older ones are statements.
+    A withdrawal ends those before it, of its agent, person and speaker, that have all the roots that it is about: one
+    that stands in error is recalled with its withdrawal, one that ends in error is lost. An instruction or a preference
+    ends those of the opposite sense about the same roots. A reset ends all their instructions. What is given again
+    stands. Of very many only the newest count, and older ones are statements.
     """
     kinds = np.where(memories.kinds == Kind.REPLACEMENT, Kind.INSTRUCTION, memories.kinds)
-    rows = memories.as_spoken(np.flatnonzero(kinds))
+    rows, last = memories.as_spoken(np.flatnonzero(kinds)), np.cumsum(memories.roots)
     kinds[rows[:-MOST_STATED]] = Kind.STATEMENT
-    rows, places = rows[-MOST_STATED:], np.full(len(memories), -1)
-    places[rows] = np.arange(len(rows))
-    withdrawals = np.flatnonzero(memories.kinds[rows] >= Kind.WITHDRAWAL)
-    if not len(withdrawals):
-        return kinds
-    stated = (kinds[rows] == Kind.PREFERENCE) | (kinds[rows] == Kind.INSTRUCTION)
-    owners, stems, subjects = _stems_of(memories, places)
-    sizes = np.bincount(owners[subjects], minlength=len(rows))
-    about = np.split(stems[subjects], np.cumsum(sizes)[:-1])
-    by_stem = np.argsort(stems[stated[owners]], kind="stable")
-    holders, index = owners[stated[owners]][by_stem], stems[stated[owners]][by_stem]
-    last: dict[tuple[int, bytes], int] = {}  # place of the last withdrawal of the same stems
-    for place in withdrawals.tolist():
-        before, owner = rows[:place], int(memories.owners[rows[place]])
-        same = owner, about[place].tobytes()
-        own = (memories.owners[before] == owner) & (np.arange(place) >= last.get(same, 0))
-        last[same] = place
-        if memories.kinds[rows[place]] == Kind.RESET:
-            kinds[before[own & (kinds[before] == Kind.INSTRUCTION)]] = Kind.STATEMENT
-            continue
-        firsts, lasts = np.searchsorted(index, about[place]), np.searchsorted(index, about[place], "right")
-        runs = [holders[first:last] for first, last in zip(firsts, lasts, strict=True)]
-        shared = np.bincount(np.concatenate([holders[:0], *runs]), minlength=len(rows))[:place]
-        kinds[before[own & (shared == sizes[place]) & (shared > 0) & stated[:place]]] = Kind.STATEMENT
+    standing: dict[tuple[int, int], set[int]] = defaultdict(set)  # by owner and root
+    about: dict[int, tuple[set[int], bool | None, set[int]]] = {}  # subject, whether it denies, all roots
+    for row in rows[-MOST_STATED:].tolist():
+        kind, owner = int(memories.kinds[row]), int(memories.owners[row])
+        marked = memories.about[last[row] - memories.roots[row] : last[row]].tolist()
+        subject, denies = {each >> 8 for each in marked if each & SUBJECT}, any(each & DENIES for each in marked)
+        ended: set[int] = set()
+        if kind == Kind.RESET:
+            ended = {other for other in standing[owner, EVERY] if kinds[other] == Kind.INSTRUCTION}
+        elif subject:
+            ended = set.intersection(*(standing[owner, each] for each in subject))
+        if kind < Kind.WITHDRAWAL:
+            ended = {other for other in ended if about[other][:2] == (subject, not denies)}
+        for other in ended:
+            kinds[other] = Kind.STATEMENT
+            for each in about[other][2]:
+                standing[owner, each].discard(other)
+        if kinds[row] in (Kind.PREFERENCE, Kind.INSTRUCTION):
+            sense = denies if kind < Kind.WITHDRAWAL else None  # a replacement's subject is what it ends
+            about[row] = subject, sense, {EVERY, *(each >> 8 for each in marked)}
+            for each in about[row][2]:
+                standing[owner, each].add(row)
     return kinds
-
-
-def _stems_of(memories: Memories, places: Rows) -> tuple[Rows, NDArray[np.uint32], NDArray[np.bool_]]:
-    """The stems of memories with a place, place by place, and which of them say what a withdrawal ends."""
-    few, place = memories.only(places >= 0), places[places >= 0]
-    owners, nth = _places(few.distinct)
-    subjects, owners = nth >= np.repeat(few.named // NAMED, few.distinct), place[owners]
-    order = np.argsort(owners, kind="stable")
-    return owners[order], (few.words >> np.uint32(8))[order], subjects[order]
-
-
-def _places(distinct: NDArray[np.int64]) -> tuple[Rows, Rows]:
-    """The memory of each stem, and the stem's place in it."""
-    owners = np.repeat(np.arange(len(distinct)), distinct)
-    return owners, np.arange(len(owners)) - np.repeat(np.cumsum(distinct) - distinct, distinct)
 
 
 def _z_scores(values: Floats) -> Floats:

@@ -66,18 +66,19 @@ def kind_of(text: str, speaker: str = "", role: str = "") -> Kind:
     return Kind.PREFERENCE if prefers else Kind.STATEMENT
 
 
-def ended(text: str, kind: Kind) -> str:
-    """The words that say what a withdrawal ends: of the sentences that end something, or of all where none does."""
-    parts = _sentences(text)
-    if kind < Kind.WITHDRAWAL:
-        return _rules("withdrawing", *(LATIN if text.isascii() else ())).sub(" ", "\n".join(parts))
-    languages = {part: [each for each in _patterns()["withdrawing"] if _ends(part, each)] for part in parts}
-    rest = [part for part in parts if languages[part]] or parts
-    return "\n".join(_rules("withdrawing", *languages[part]).sub(" ", part) for part in rest)
+def subject(text: str, kind: Kind) -> tuple[str, bool]:
+    """The words that say what a statement is about, of the sentences that gave it its kind; and whether it denies."""
+    parts, latin = _sentences(text), LATIN if text.isascii() else ()
+    rules = ("withdrawals", "prohibitions") if kind >= Kind.WITHDRAWAL else ("instructions", "preferences")
+    languages = {part: _languages(part, *rules) if kind else [] for part in parts}
+    stating = [part for part in parts if languages[part]] or parts
+    about = [_rules("withdrawing", *(languages[part] or latin)).sub(" ", part) for part in stating]
+    return "\n".join(about), any(_rules("negations", *languages[part]).search(part) for part in stating)
 
 
-def _ends(part: str, language: str) -> bool:
-    return any(_rules(name, language).search(part) for name in ("withdrawals", "prohibitions"))
+def _languages(part: str, *rules: str) -> list[str]:
+    """The languages in which one of these rules finds something."""
+    return [each for each in _patterns()["withdrawing"] if any(_rules(name, each).search(part) for name in rules)]
 
 
 def _has_condition(withdrawal: str) -> bool:

@@ -19,6 +19,7 @@ from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.postgres.database import Database, uuid7
 from learnloop_dataplane.rewards import reward_tables, reward_worker
+from learnloop_dataplane.telemetry.agent_metrics import AgentMetrics
 
 MAX_PEOPLE = 1000
 BATCH = 100
@@ -40,7 +41,9 @@ UPDATE trajectories t SET warehoused = false,
     ELSE t.outcome_values || jsonb_build_object('feedback', mean.value) END
 FROM mean WHERE t.namespace = $1 AND t.trajectory_id = $2
 """
-_JOINED = "UPDATE user_feedback SET joined = true WHERE namespace = $1 AND trajectory_id = $2 AND NOT joined"
+_JOINED = """
+UPDATE user_feedback SET joined = true WHERE namespace = $1 AND trajectory_id = $2 AND NOT joined RETURNING value
+"""
 _REWARDED = f"""
 SELECT t.trajectory_id, t.agent_id, t.episode_return, t.success, t.steps, t.outcome_values, {reward_tables.LOG} AS log,
     {reward_tables.SCORES.format(policy="h.reward_policy", revision="h.reward_policy_revision")} AS scores,
@@ -69,8 +72,15 @@ class UserFeedback:
         arrived: called with a namespace in which an opinion waits to be joined to its episode.
     """
 
-    def __init__(self, db: Database, users: privacy.Users, outbox: EventOutbox, arrived: Callable[[str], None]) -> None:
-        self._arrived = arrived
+    def __init__(
+        self,
+        db: Database,
+        users: privacy.Users,
+        outbox: EventOutbox,
+        arrived: Callable[[str], None],
+        metrics: AgentMetrics,
+    ) -> None:
+        self._arrived, self._metrics = arrived, metrics
         self._db = db
         self._users = users
         self._outbox = outbox
@@ -116,9 +126,11 @@ class UserFeedback:
 
     async def join(self, connection: Any, namespace: str, trajectory_id: str) -> None:
         """Makes the mean of what people say now part of one episode, and weighs it again if it was weighed before."""
-        if await connection.fetchrow(_LOCK, namespace, trajectory_id) is None:
+        agent = await connection.fetchval(_LOCK, namespace, trajectory_id)
+        if agent is None:
             return
-        await connection.execute(_JOINED, namespace, trajectory_id)
+        for opinion in await connection.fetch(_JOINED, namespace, trajectory_id):
+            self._metrics.opinion(namespace, agent, opinion["value"])
         await connection.execute(_JOIN, namespace, trajectory_id)
         row = await connection.fetchrow(_REWARDED, namespace, trajectory_id)
         if row is None:

@@ -129,6 +129,12 @@ class AgentMetrics:
             (*_AGENT, "verdict"),
             registry=registry,
         )
+        self._opinions = Counter(
+            "learnloop_feedback_given_total",
+            "Opinions of people that came to their episodes; opinion: positive, neutral, negative.",
+            (*_AGENT, "opinion"),
+            registry=registry,
+        )
         self.latency = Histogram(
             "memory_latency", "Seconds of one recall, database included.", buckets=SECONDS_BUCKETS, registry=registry
         )
@@ -184,6 +190,11 @@ class AgentMetrics:
                 _tell(self._mean, labels, of.reward if of else None)
                 _tell(self._errors, labels, of.errors if of else None)
 
+    def opinion(self, namespace: str, agent: str, value: float) -> None:
+        """A person's opinion, -1 to 1, came to its episode."""
+        opinion = "positive" if value > 0 else "negative" if value < 0 else "neutral"
+        self._opinions.labels(*self._agents.admit((namespace, agent)), opinion).inc()
+
     def judged(self, namespace: str, agent: str, recalls: int, helped: bool) -> None:
         """So many recalls were judged together."""
         pair = self._agents.admit((namespace, agent))
@@ -215,7 +226,8 @@ class AgentMetrics:
         self._verdicts.pop(labels, None)
         self._read.pop(labels, None)
         _remove((self._average, self._success, self._utilization), labels)
-        self._judged.remove_by_labels(dict(zip(_AGENT, labels, strict=True)))
+        for counter in (self._judged, self._opinions):
+            counter.remove_by_labels(dict(zip(_AGENT, labels, strict=True)))
 
 
 def _tell(gauge: Gauge, labels: Labels, value: float | None) -> None:

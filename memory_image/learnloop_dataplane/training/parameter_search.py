@@ -89,8 +89,9 @@ class Studies:
                 optuna.delete_study(study_name=name, storage=self._storage)
                 existing = None
             if existing is None:
+                directions = [order.direction] if order.cost_tolerance is None else [order.direction, "minimize"]
                 study = optuna.create_study(
-                    storage=self._storage, study_name=name, direction=order.direction, sampler=_sampler(order, 0)
+                    storage=self._storage, study_name=name, directions=directions, sampler=_sampler(order, 0)
                 )
                 study.set_user_attr(ORDER, order.model_dump(mode="json", by_alias=True))
             elif existing != order:
@@ -109,16 +110,13 @@ class Studies:
             ApiError: 404, unknown study.
         """
         order, study = self._open(namespace, job)
-        trials = study.get_trials(deepcopy=False)
-        complete = [trial for trial in trials if trial.state is TrialState.COMPLETE and trial.value is not None]
-        sign = 1.0 if order.direction == "maximize" else -1.0
-        best = max(complete, key=lambda trial: (sign * float(trial.value or 0.0), -trial.number), default=None)
-        return StudyState(
-            job=job,
-            owner=order.owner,
-            trials=[_trial(order, trial) for trial in trials],
-            best=best.number if best else None,
-        )
+        trials = [_trial(order, trial) for trial in study.get_trials(deepcopy=False)]
+        # Optuna's own front: no other trial is better in one objective and not worse in the other.
+        costs = order.cost_tolerance is not None
+        front = sorted((trials[one.number] for one in study.best_trials), key=_dearer) if costs else []
+        best = _best(order, trials, front)
+        numbers = [trial.number for trial in front]
+        return StudyState(job=job, owner=order.owner, trials=trials, best=best.number if best else None, front=numbers)
 
     def ask(self, namespace: str, job: str, number: int) -> Trial:
         """The trial of this number, begun now or long ago: its parameters never change.
@@ -144,7 +142,12 @@ class Studies:
         with exclusive(self._storage, _name(namespace, job)):
             order, study = self._open(namespace, job, number)
             frozen = self._existing(study, number)
-            if frozen.state is TrialState.RUNNING and progress.rung not in frozen.intermediate_values:
+            # Optuna stops no trial early by one of two objectives.
+            if (
+                order.cost_tolerance is None
+                and frozen.state is TrialState.RUNNING
+                and progress.rung not in frozen.intermediate_values
+            ):
                 trial = optuna.trial.Trial(study, frozen._trial_id)
                 trial.report(progress.value, progress.rung)
                 if trial.should_prune():
@@ -155,15 +158,18 @@ class Studies:
         """Keeps the end of a trial, once.
 
         Raises:
-            ApiError: 404 as in `get`; 422, complete without a value.
+            ApiError: 404 as in `get`; 422, complete without a value, or without the cost that the study asks for.
         """
         if result.state == "complete" and result.value is None:
             raise ApiError(422, "a complete trial has a value; send it", field="value")
         with exclusive(self._storage, _name(namespace, job)):
             order, study = self._open(namespace, job, number)
             self._existing(study, number)
-            value = result.value if result.state == "complete" else None
-            study.tell(number, values=value, state=ENDS[result.state], skip_if_finished=True)
+            sought = [result.value] if order.cost_tolerance is None else [result.value, result.cost]
+            if result.state == "complete" and None in sought:
+                raise ApiError(422, "a complete trial of this study has a cost; send it", field="cost")
+            figures = [float(one) for one in sought if one is not None] if result.state == "complete" else None
+            study.tell(number, values=figures, state=ENDS[result.state], skip_if_finished=True)
             return _trial(order, study.get_trials(deepcopy=False)[number])
 
     def delete(self, namespace: str, job: str) -> None:
@@ -220,8 +226,25 @@ def _pruner(order: StudyOrder) -> optuna.pruners.BasePruner:
     return optuna.pruners.NopPruner()
 
 
+def _dearer(trial: Trial) -> tuple[float, int]:
+    return trial.cost or 0.0, trial.number
+
+
+def _best(order: StudyOrder, trials: Sequence[Trial], front: Sequence[Trial]) -> Trial | None:
+    """By the objective; with a cost, the cheapest of the front that is within the tolerance of it."""
+    sign = 1.0 if order.direction == "maximize" else -1.0
+    complete = ((trial.number, trial.value) for trial in trials if trial.state == "complete")
+    worth = {number: sign * value for number, value in complete if value is not None}
+    if not worth:
+        return None
+    most = max(worth.values())
+    room = (order.cost_tolerance or 0.0) * (most - min(worth.values()))
+    return next(trial for trial in front or trials if worth.get(trial.number, -math.inf) >= most - room)
+
+
 def _trial(order: StudyOrder, frozen: FrozenTrial) -> Trial:
-    value = frozen.value if frozen.state is TrialState.COMPLETE else None
+    sought = frozen.values if frozen.state is TrialState.COMPLETE else None
+    value, cost = (*(sought or ()), None, None)[:2]
     if frozen.state is TrialState.PRUNED:
         value = frozen.intermediate_values[max(frozen.intermediate_values)] if frozen.intermediate_values else None
     return Trial.model_validate(
@@ -230,6 +253,7 @@ def _trial(order: StudyOrder, frozen: FrozenTrial) -> Trial:
             "state": STATES[frozen.state],
             "parameters": values(order.space, frozen.params),
             "value": value if value is None or math.isfinite(value) else None,
+            "cost": cost,
             "reported": max(frozen.intermediate_values, default=0),
             "prune": bool(frozen.user_attrs.get(PRUNE)),
         }

@@ -8,6 +8,7 @@ import typer
 from learnloop_operator.cli.cluster import Cluster
 from learnloop_operator.cli.data_plane_access import DataPlaneAccess
 from learnloop_operator.cli.objects import Object, condition, number, rows, status_of, table
+from learnloop_operator.training import run_cost
 
 EVENTS = 20
 
@@ -69,6 +70,7 @@ def _run(job: Object) -> list[tuple[str, str | None]]:
         ("baseline", number(base.get("mean")) if base else None),
         ("gates", gates),
         ("trained", f"{state.get('startedAt')} to {state.get('finishedAt')}"),
+        ("cost", run_cost.sentence(state["cost"]) if state.get("cost") else None),
     ]
 
 
@@ -213,6 +215,11 @@ COLUMNS: Sequence[tuple[str, str, Callable[[float], str]]] = (
     ("TRAININGS", "trainings", COUNT),
     ("TRAINED", "training_success_rate", SHARE),
     ("GAIN", "gain_per_training", "{:+.3g}".format),
+    ("CPU-HOURS", "cpu_hours", NUMBER),
+    ("GPU-HOURS", "gpu_hours", NUMBER),
+    ("MONEY", "money", NUMBER),
+    ("CURRENCY", "currency", str),
+    ("GAIN/HOUR", "gain_per_hour", "{:+.3g}".format),
     ("PROMOTIONS", "promotions", COUNT),
     ("ROLLBACKS", "rollbacks", COUNT),
     ("FALSE", "false_rollbacks", COUNT),

@@ -15,7 +15,7 @@ from learnloop_operator.core.plan import BaseSnapshot, KubeObject, Notice, Plan,
 
 NOBODY = "_none"
 """The agent of an object that belongs to none."""
-What = Literal["training", "validation", "rollout", "roll_back", "deployment", "anomaly"]
+What = Literal["training", "validation", "rollout", "roll_back", "deployment", "anomaly", "reserved", "spent"]
 _ROLLOUTS: Mapping[str, str] = {
     "Promoted": "promoted",
     "PromotedByHand": "promoted_by_hand",
@@ -37,6 +37,7 @@ class Happening:
     result: str
     seconds: float | None = None
     """Duration, where it is known."""
+    amount: float = 1.0
 
 
 def happenings(kind: str, snapshot: BaseSnapshot, plan: Plan) -> tuple[Happening, ...]:
@@ -45,7 +46,7 @@ def happenings(kind: str, snapshot: BaseSnapshot, plan: Plan) -> tuple[Happening
     whose = snapshot.namespace, agent_of(snapshot.object, after)
     result: list[Happening] = []
     if kind == "TrainingJob":
-        result += _of_training(whose, before, after)
+        result += _of_cost(whose, before, after) + _of_training(whose, before, after)
     elif kind == "ModelDeployment":
         result += _of_rollouts(whose, before, after, plan.events)
     result += [Happening("anomaly", *whose, anomaly) for anomaly in new_anomalies(before, after)]
@@ -73,6 +74,20 @@ def evidence_missing_since(status: Mapping[str, Any]) -> float | None:
     data = find(status, "DataAvailable")
     running = find(status, "Progressing").get("status") == TRUE and status.get("canary") is not None
     return parse_time(data["lastTransitionTime"]).timestamp() if running and data.get("status") == FALSE else None
+
+
+def _of_cost(whose: tuple[str, str], before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Happening]:
+    """Cost of the run since the status before; a study's trials are counted themselves."""
+    old, new = before.get("cost") or {}, after.get("cost") or {}
+    if not new or "study" in after:
+        return []
+    counts: list[tuple[What, str, float, str]] = [
+        ("reserved", "cpu", 3600.0, "cpuHours"),
+        ("reserved", "gpu", 3600.0, "gpuHours"),
+        ("spent", new.get("currency", ""), 1.0, "money"),
+    ]
+    grown = [(what, of, unit * (new.get(name, 0.0) - old.get(name, 0.0))) for what, of, unit, name in counts]
+    return [Happening(what, *whose, of, amount=amount) for what, of, amount in grown if amount > 0]
 
 
 def _of_training(whose: tuple[str, str], before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Happening]:

@@ -10,6 +10,8 @@ from learnloop_operator.core.plan import KubeObject
 
 ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
 """Waiting reasons that pass by themselves."""
+NO_IMAGE = ("ErrImagePull", "ImagePullBackOff")
+_TURNED_AWAY = re.compile("unauthori[sz]ed|authori[sz]ation|authenticat|denied|forbidden|credentials", re.IGNORECASE)
 LONGEST = 512
 EVENT_MESSAGE = "eventMessage"
 """Key that kube.event_reader adds to a pod's status: what only its events say."""
@@ -98,7 +100,10 @@ def held_up(status: Status) -> str:
         reason = str(waiting.get("reason") or "")
         if reason not in ON_ITS_WAY:
             initial = "init container " + str(container.get("name")) + ": " if container.get("_init") else ""
-            return f"{initial}{reason}: {waiting.get('message') or 'no message'}"[:LONGEST]
+            text, advice = f"{initial}{reason}: {waiting.get('message') or 'no message'}", ""
+            if reason in NO_IMAGE and _TURNED_AWAY.search(text):
+                advice = "; list a Secret of this namespace for its registry in `pod.imagePullSecrets`"
+            return text[: LONGEST - len(advice)] + advice
     return str(status.get(EVENT_MESSAGE) or "")
 
 

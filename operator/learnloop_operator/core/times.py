@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from learnloop_operator.core.plan import KubeObject, parse_time, rfc3339 as stamp
 
-__all__ = ["parse", "seconds_since", "stamp"]
+__all__ = ["parse", "parse_time", "seconds_since", "stamp"]
 
 
 @lru_cache(maxsize=1024)

@@ -143,7 +143,8 @@ class TrainingJobController:
             return await self._study(live, spec, agent, agent_name)
         gang, pods, (run, run_error), agent = await asyncio.gather(
             find_gang(self._services.kube, live, spec.backend, status.get("backend")),
-            self._pods(namespace, name, skip=resting),
+            # The time of pods that are about to go is counted once more.
+            self._pods(namespace, name, skip=finished or (spec.suspend and status.get("phase") == "Suspended")),
             self._run(namespace, name, skip=finished or unborn),
             self._agent(namespace, agent_name, skip=resting),
         )
@@ -168,6 +169,7 @@ class TrainingJobController:
             agent_name=agent_name,
             deployment=await self._served(namespace, agent_name) if begins or spec.continuous else None,
             pod_rules=self._services.settings.pod_rules,
+            prices=self._services.settings.prices,
         )
 
     async def _served(self, namespace: str, agent: str | None) -> ModelDeploymentStatus | None:
@@ -205,6 +207,7 @@ class TrainingJobController:
             },
             state=state,
             state_error=problem or None,
+            prices=self._services.settings.prices,
         )
 
     async def _trials(self, live: object_cache.Object) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from learnloop_operator.training.study_trials import (
     path,
     problem,
     sentence,
+    takes,
     tend,
     trial_name,
 )
@@ -48,7 +49,7 @@ def keep_finished(snapshot: StudySnapshot) -> Plan | None:
 
 def refuse(snapshot: StudySnapshot) -> Plan | None:
     """A space that could not be trained is refused before the first trial."""
-    why = problem(snapshot.name, snapshot.spec)
+    why = problem(snapshot.name, snapshot.spec, priced=snapshot.prices is not None)
     return fail(snapshot, "ConfigurationError", why) if why else None
 
 
@@ -66,11 +67,12 @@ def begin(snapshot: StudySnapshot) -> Plan | None:
         "job": snapshot.name,
         "owner": snapshot.owner,
         "trials": study.trials,
-        "space": [dimension.to_kube() for dimension in study.space],
+        "space": [dimension.to_kube() for dimension in study.searched(takes(snapshot.spec))],
         "direction": study.direction,
         "seed": study.seed,
         "startup_trials": study.startup_trials,
         "pruner": study.pruner.to_kube(),
+        "cost_tolerance": study.cost.tolerance if study.cost else None,
     }
     verdict = StatusVerdict(phase="Searching", reason="Searching", message=f"begins a study of {study.trials} trials")
     started = snapshot.status.get("startedAt") or snapshot.time
@@ -164,7 +166,7 @@ def _too_many_failed(snapshot: StudySnapshot, more: int = 0) -> bool:
 
 def _with_study(snapshot: StudySnapshot, plan: Plan) -> Plan:
     """The plan with the study's figures in its status; the proof's return stands where there is one."""
-    figures = fields(snapshot)
+    figures = fields(snapshot, plan.status)
     figures["return"] = plan.status.get("return") or figures["return"]
     state = {key: value for key, value in {**plan.status, **figures}.items() if value is not None}
     return Plan(status=state, events=plan.events, requeue_after=plan.requeue_after)

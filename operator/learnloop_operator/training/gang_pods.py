@@ -6,6 +6,7 @@ from typing import Any
 
 from learnloop_operator.core import plan, pod_trouble, times
 from learnloop_operator.training.ranks import ENGINE
+from learnloop_operator.training.run_cost import reserved
 from learnloop_operator.training.run_snapshot import CONFIGURATION_ERROR, BackendJob, Rank, TrainingSnapshot
 
 CONTROLLER_GRACE = timedelta(seconds=60)
@@ -46,6 +47,7 @@ def rank_of(pod: plan.KubeObject, containers: Collection[str], now: datetime) ->
         lost_engine=_lost(engine.get("terminated") or {}, now) if running else "",
         disrupted=pod_trouble.lost_node(status),
         deleting="deletionTimestamp" in metadata,
+        reserved=reserved(pod),
     )
 
 

@@ -10,6 +10,7 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import Heartbeat, TrainingRun
 from learnloop_operator.core import allowed_pods, artifacts, conditions, plan, times
+from learnloop_operator.training.run_cost import Prices, Reserved
 
 CONFIGURATION_ERROR = 2
 """Exit code of the trainer for what no retry can heal."""
@@ -62,6 +63,8 @@ class Rank:
     disrupted: str = ""
     """Reason why its node was taken away from it: preemption, a drain, a lost node. Not its own doing."""
     deleting: bool = False
+    reserved: Reserved | None = None
+    """Its cost; None before a node has taken it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,7 @@ class TrainingSnapshot(plan.BaseSnapshot):
     """Status of the agent's ModelDeployment; looked for where an attempt may begin."""
     pod_rules: allowed_pods.PodRules = field(default_factory=allowed_pods.PodRules)
     """Rules for the ranks' pods."""
+    prices: Prices | None = None
 
     @property
     def baseline(self) -> tuple[str | None, str | None]:

@@ -10,7 +10,7 @@ from learnloop_api.wire import training, training_request
 from learnloop_common import untrusted_text
 from learnloop_operator.core import anomalies, conditions, times
 from learnloop_operator.core.plan import Announcement, BaseSnapshot, Call, KubeObject
-from learnloop_operator.training import proof_gates, run_snapshot
+from learnloop_operator.training import proof_gates, run_cost, run_snapshot
 
 DIGITS = 4
 """Decimals of a figure in a status; the proof has them all."""
@@ -61,11 +61,24 @@ def status(snapshot: run_snapshot.TrainingSnapshot, verdict: StatusVerdict, **fi
         "totalSteps": snapshot.spec.total_steps,
         **progress(snapshot),
         **fields,
+        "cost": _cost(snapshot, verdict.phase, fields),
         "observedGeneration": generation,
         "phase": verdict.phase,
         "conditions": conditions.merge(held, wanted, snapshot.time),
     }
     return {key: value for key, value in result.items() if value is not None}
+
+
+def _cost(snapshot: run_snapshot.TrainingSnapshot, phase: str, fields: dict[str, Any]) -> dict[str, Any] | None:
+    before, pods = snapshot.status, snapshot.ranks
+    cost = run_cost.counted(
+        before.get("cost") or {},
+        [rank.reserved for rank in pods if rank.reserved],
+        times.parse(snapshot.object["metadata"].get("creationTimestamp")),
+        times.parse_time(snapshot.time),
+        due=phase != before.get("phase") or any(rank.deleting for rank in pods),
+    )
+    return run_cost.priced(cost, snapshot.prices, {**before, **fields})
 
 
 def progress(snapshot: run_snapshot.TrainingSnapshot) -> dict[str, Any]:
@@ -192,6 +205,7 @@ def _ended(snapshot: BaseSnapshot, state: KubeObject, spec: TrainingJobSpec, age
             for gate in state.get("gates") or ()
         ],
         artifact=state.get("artifact"),
+        cost=_spent(state.get("cost")),
         error=None if passed else {"reason": ready.get("reason", "Failed"), "message": _message(state)},
         at=state["finishedAt"],
     )
@@ -223,6 +237,11 @@ def _status_call(
 
 def _message(state: KubeObject) -> str:
     return str(conditions.find(state, "Ready").get("message", ""))[:1024]
+
+
+def _spent(cost: KubeObject | None) -> KubeObject | None:
+    fields = {"cpu_hours": "cpuHours", "gpu_hours": "gpuHours", "money": "money", "currency": "currency"}
+    return cost and {name: cost.get(field) for name, field in fields.items()}
 
 
 def _estimate(result: KubeObject | None) -> KubeObject | None:

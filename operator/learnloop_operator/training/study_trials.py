@@ -14,7 +14,8 @@ from learnloop_api.kinds.training.algorithms import ALGORITHMS
 from learnloop_api.kinds.training.study import SearchDimension, Study
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training_request import RUNGS, StudyState, Trial
-from learnloop_operator.core import conditions, plan
+from learnloop_operator.core import conditions, plan, times
+from learnloop_operator.training import run_cost
 from learnloop_operator.training.run_snapshot import TrainingSnapshot
 
 
@@ -34,11 +35,14 @@ class TrialJob:
     """Digest of its artifact; None when it proved nothing."""
     validation: Mapping[str, float] | None
     """Its return on validation seeds: mean, iqm."""
+    seconds: float | None
+    """Wall time, once it has ended."""
     step: int
     total_steps: int
     recent: float | None
     """Mean return of its newest training episodes."""
     message: str
+    cost: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rung(self) -> int:
@@ -48,6 +52,7 @@ class TrialJob:
 
 def job_of(body: plan.KubeObject) -> TrialJob:
     spec, status = body.get("spec") or {}, body.get("status") or {}
+    begun, ended = times.parse(status.get("startedAt")), times.parse(status.get("finishedAt"))
     return TrialJob(
         name=str(body["metadata"]["name"]),
         suspend=bool(spec.get("suspend")),
@@ -55,10 +60,12 @@ def job_of(body: plan.KubeObject) -> TrialJob:
         finished=bool(status.get("finishedAt")),
         artifact=(status.get("artifact") or {}).get("sha256"),
         validation=status.get("validation"),
+        seconds=(ended - begun).total_seconds() if begun and ended else None,
         step=int(status.get("step") or 0),
         total_steps=int(spec.get("totalSteps") or 1),
         recent=(status.get("recentReturn") or {}).get("mean"),
         message=str(conditions.find(status, "Ready").get("message", "")),
+        cost=status.get("cost") or {},
     )
 
 
@@ -113,19 +120,29 @@ def trial_spec(spec: TrainingJobSpec, parameters: Mapping[str, Any], *, suspend:
     return TrainingJobSpec.model_validate(body).to_kube()
 
 
-def problem(name: str, spec: TrainingJobSpec) -> str | None:
+def takes(spec: TrainingJobSpec) -> dict[str, str]:
+    """Hyperparameters of the job's algorithm: their names here and in Python."""
+    return ALGORITHMS[spec.algorithm].fields
+
+
+def problem(name: str, spec: TrainingJobSpec, *, priced: bool = True) -> str | None:
     """Reason why this study cannot be: field, value and fix in one sentence."""
     assert spec.study is not None
     longest = trial_name(name, spec.study.trials - 1)
     if len(longest) > LONGEST_NAME:
         short = LONGEST_NAME - len(longest) + len(name)
         return f"metadata.name: {name!r} is too long for a study, its trials are named {longest}; use at most {short}"
-    takes = ALGORITHMS[spec.algorithm].fields
-    for dimension in spec.study.space:
+    cost, named = spec.study.cost, takes(spec)
+    if cost and cost.measure == "money" and not priced:
+        return "spec.study.cost.measure: money takes trainer.prices of the installation; set them, or use cpuHours"
+    searched = spec.study.searched(named)
+    if not searched:
+        return f"spec.study.space: is left out, and {spec.algorithm} has no hyperparameter of the default; name some"
+    for dimension in searched:
         parameter = dimension.parameter
         where = f"spec.study.space[{parameter}]"
-        if parameter not in takes:
-            return f"{where}: {spec.algorithm} has no such hyperparameter; it has {', '.join(sorted(takes))}"
+        if parameter not in named:
+            return f"{where}: {spec.algorithm} has no such hyperparameter; it has {', '.join(sorted(named))}"
         for value in corners(dimension):
             why = _refusal(spec, parameter, value)
             if why:
@@ -154,8 +171,8 @@ def _refusal(spec: TrainingJobSpec, parameter: str, value: Any) -> str:
 DIGITS = 4
 
 
-def fields(snapshot: StudySnapshot) -> dict[str, Any]:
-    """Fields that a study adds to its TrainingJob's status."""
+def fields(snapshot: StudySnapshot, proven: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Fields that a study adds to its TrainingJob's status; `proven`: the status with the best trial's proof."""
     trials = snapshot.state.trials if snapshot.state else []
     counts: Counter[str] = Counter(trial.state for trial in trials)
     best = best_trial(snapshot)
@@ -166,6 +183,9 @@ def fields(snapshot: StudySnapshot) -> dict[str, Any]:
         "pruned": counts["pruned"],
         "failed": counts["failed"],
     }
+    front = [trials[number] for number in snapshot.state.front[:16]] if snapshot.state else []
+    if front:
+        study["front"] = [f"{trial_name(snapshot.name, one.number)}: {_figures(snapshot, one)}" for one in front]
     text = None
     if best is not None and best.value is not None:
         study |= {
@@ -175,7 +195,10 @@ def fields(snapshot: StudySnapshot) -> dict[str, Any]:
         }
         text = f"best {best.value:.1f}"
     done = len(trials) - counts["running"]
-    return {"study": study, "progress": f"{100 * done // snapshot.study.trials}%", "return": text}
+    cost = run_cost.priced(
+        run_cost.together(job.cost for job in snapshot.trials.values()), snapshot.prices, proven or {}
+    )
+    return {"study": study, "progress": f"{100 * done // snapshot.study.trials}%", "return": text, "cost": cost}
 
 
 def sentence(snapshot: StudySnapshot) -> str:
@@ -188,7 +211,15 @@ def sentence(snapshot: StudySnapshot) -> str:
     text = f"{done} of {snapshot.study.trials} trials done{f' ({aside})' if aside else ''}, {counts['running']} running"
     if best is None or best.value is None:
         return text
-    return f"{text}; best {best.value:.1f}: {trial_name(snapshot.name, best.number)} with {words(best)}"[:1024]
+    return f"{text}; best {_figures(snapshot, best)}: {trial_name(snapshot.name, best.number)} with {words(best)}"[
+        :1024
+    ]
+
+
+def _figures(snapshot: StudySnapshot, trial: Trial) -> str:
+    """e.g. 487.2, or 487.2 at 0.0123 cpuHours"""
+    cost = snapshot.study.cost
+    return f"{trial.value:.1f}" + (f" at {trial.cost:.4g} {cost.measure}" if cost and trial.cost is not None else "")
 
 
 def best_trial(snapshot: StudySnapshot) -> Trial | None:
@@ -256,17 +287,28 @@ def tend(snapshot: StudySnapshot, trial: Trial, stopping: str | None, orders: Or
 
 def _keep(snapshot: StudySnapshot, trial: Trial, job: TrialJob, orders: Orders) -> None:
     """A trial that ended by itself: its objective, or why it has none."""
-    value = (job.validation or {}).get(snapshot.study.objective)
+    value, wanted = (job.validation or {}).get(snapshot.study.objective), snapshot.study.cost
+    cost = None
+    if wanted is not None:
+        cost = job.seconds if wanted.measure == "seconds" else job.cost.get(wanted.measure)
     if job.artifact is None or value is None:
         _end(snapshot, trial, orders, "failed", job.message or "it proved nothing")
+    elif wanted is not None and cost is None:
+        _end(snapshot, trial, orders, "failed", f"its {wanted.measure} are unknown")
     else:
-        _end(snapshot, trial, orders, "complete", f"{value:.1f}", value)
+        _end(snapshot, trial, orders, "complete", f"{value:.1f}", value, cost)
 
 
 def _end(
-    snapshot: StudySnapshot, trial: Trial, orders: Orders, state: str, why: str, value: float | None = None
+    snapshot: StudySnapshot,
+    trial: Trial,
+    orders: Orders,
+    state: str,
+    why: str,
+    value: float | None = None,
+    cost: float | None = None,
 ) -> None:
-    message: dict[str, Any] = {"state": state, "value": value}
+    message: dict[str, Any] = {"state": state, "value": value, "cost": cost}
     orders.calls.append(plan.Call("PUT", f"{path(snapshot.name)}/trials/{trial.number}/result", message))
     orders.ended.append(state)
     name = trial_name(snapshot.name, trial.number)

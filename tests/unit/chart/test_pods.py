@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from learnloop_api import names
+from learnloop_operator.training.run_cost import Prices
 from release.chart import IMAGES, others
 from release.version import agreed
 from testing.manifests.made_by_operator import templates
@@ -106,6 +107,15 @@ def test_the_operator_understands_the_environment_it_is_given(release: Release) 
     assert settings.system_namespace == "learnloop-system"
     assert settings.lease_name == "learnloop-operator"
     assert settings.log_level == "INFO"
+
+
+def test_prices_reach_the_operator_once_they_have_a_currency(render: Render) -> None:
+    def settings(**prices) -> object:
+        environment = render({"trainer": {"prices": prices}}).environment("learnloop-operator")
+        return settings_of({name: value for name, value in environment.items() if isinstance(value, str)}).prices
+
+    assert settings() is settings(cpuHour=0.1) is None
+    assert settings(cpuHour=0.04, gpuHour=2.5, currency="EUR") == Prices(0.04, 2.5, "EUR")
 
 
 def test_every_image_comes_from_the_registry_that_is_named(render: Render) -> None:

@@ -28,6 +28,7 @@ def data_plane() -> CollectorRegistry:
     metrics.agents.reward("team", "pole", "v1", 1.0)
     metrics.agents.recent("team", "pole", [Recent(None, 1.0, 1.0, 0.0), Recent("v1", 1.0, 1.0, 0.0)])
     metrics.agents.judged("team", "pole", 1, True)
+    metrics.agents.opinion("team", "pole", -0.5)
     metrics.count("attempts", "team")
     metrics.not_collected("team", "invalid")
     metrics.nats(lambda: True)
@@ -52,6 +53,7 @@ def operator() -> CollectorRegistry:
     metrics = OperatorMetrics()
     news = [("training", "failed", 9.0), ("validation", "passed", None), ("rollout", "rolled_back", None)]
     news += [("roll_back", "GrossBreach", None), ("anomaly", "SuddenDrop", None), ("deployment", "Promoted", None)]
+    news += [("reserved", "cpu", None), ("spent", "EUR", None)]
     metrics.loop.count([Happening(what, "team", "pole", result, took) for what, result, took in news])
     metrics.loop.stands("LearningAgent", "team", "pole", Plan({}))
     conditions = [

@@ -34,8 +34,8 @@ def locked(package: str) -> str:
     return match[1]
 
 
-def module(name: str, path: str, folder: str = "go_programs") -> str:
-    match = re.search(rf"{re.escape(path)} v(\S+)", (ROOT / f"hack/{folder}/modules/{name}/go.mod").read_text())
+def module(name: str, path: str, folder: str = "hack/go_programs/modules") -> str:
+    match = re.search(rf"{re.escape(path)} v(\S+)", (ROOT / folder / name / "go.mod").read_text())
     assert match, path
     return match[1]
 
@@ -103,6 +103,8 @@ def test_every_server_that_the_chart_ships_is_in_the_table() -> None:
 
 
 def test_the_second_table_names_the_versions_that_the_tests_build() -> None:
+    loki = module("loki", "github.com/grafana/loki/v3", "testing/logs")
+    collector = module("collector", "go.opentelemetry.io/collector/exporter/otlphttpexporter", "testing/logs")
     contour = module("gateway", "github.com/projectcontour/contour")
     assert versions() == {
         "Kubernetes": KUBERNETES_VERSION.removeprefix("v"),
@@ -115,7 +117,8 @@ def test_the_second_table_names_the_versions_that_the_tests_build() -> None:
         "Contour, Gateway API": f"{contour}, {module('gateway', 'sigs.k8s.io/gateway-api')}",
         "Argo CD": argo_cd.VERSION.removeprefix("v"),
         "kustomize-controller of Flux": flux_cd.VERSION.removeprefix("v"),
-        "cosign": module("cosign", "github.com/sigstore/cosign/v2", "release_rehearsal"),
-        "Krew": module("krew", "sigs.k8s.io/krew", "release_rehearsal"),
+        "Loki, OpenTelemetry collector": f"{loki}, {collector}",
+        "cosign": module("cosign", "github.com/sigstore/cosign/v2", "hack/release_rehearsal/modules"),
+        "Krew": module("krew", "sigs.k8s.io/krew", "hack/release_rehearsal/modules"),
         "Python": number((ROOT / "pyproject.toml").read_text().partition("requires-python")[2]),
     }

@@ -1,12 +1,16 @@
 """Stand-ins for a cluster on one machine: server-side apply, and the arithmetic of a Prometheus."""
 
+import asyncio
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from learnloop_local import machine
+from learnloop_local import __main__ as program, machine
 from learnloop_local.prometheus import Prometheus
 from learnloop_local.store import Refused, Store
 from learnloop_operator.kube import kinds
@@ -14,6 +18,7 @@ from learnloop_operator.prometheus.client import Sample
 from learnloop_operator.prometheus.queries import Arms, arm_evidence, counters_query
 from learnloop_serving.server_metrics import Metrics
 
+ROOT = Path(__file__).resolve().parents[3]
 POD = {"metadata": {"namespace": "default", "name": "cart-aaaaaaaa-0123456789-abcde"}}
 ARMS = Arms("default", "cart", ["aaaaaaaa"])
 STUBBORN = """
@@ -72,6 +77,52 @@ def test_a_killed_process_takes_a_program_along_that_ignores_sigterm() -> None:
         assert parent.stdout.readline() == "runs\n"
         parent.kill()
         parent.communicate(timeout=60)  # until no process holds the output
+
+
+async def test_up_says_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    store, sentence = Store(), "RewardPolicy 'lake' has no published revision yet: apply it, or correct the name"
+    store.create(kinds.LEARNING_AGENT, "default", yaml.safe_load(LAKE))
+    ready = {"type": "Ready", "status": "False", "message": sentence}
+    store.status(kinds.LEARNING_AGENT, *store.every(kinds.LEARNING_AGENT), {"phase": "Pending", "conditions": [ready]})
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(program._follow(store), 0.1)
+    assert capsys.readouterr().out == f"LearningAgent lake: Pending: {sentence}\n"
+
+
+LAKE = """
+apiVersion: learnloop.dev/v1alpha1
+kind: LearningAgent
+metadata: {name: lake}
+spec:
+  rewardPolicyRef: {name: lake}
+  task: {environment: {name: FrozenLake-v1}}
+  deployment: {template: {rollout: {steps: [{weight: 10, minEpisodes: 6}, {weight: 100}]}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "refusal"),
+    [
+        (
+            "minEpisodes",
+            "minEpisode",
+            r"LearningAgent lake: spec\..*steps\[0\]\.minEpisode: .*you mean minEpisodes\?",
+        ),
+        ("name: lake}\nspec", "}\nspec", r"agent\.yaml: LearningAgent: metadata\.name: ''"),
+        ("{name: lake}\nspec", "{name: My_Lake}\nspec", r"metadata\.name: 'My_Lake'"),
+        ("v1alpha1", "v2", r"apiVersion, kind: \['learnloop\.dev/v2', 'LearningAgent'\]"),
+        ("spec:", "spec: [", r"agent\.yaml"),
+    ],
+)
+def test_a_file_is_refused_before_anything_starts(tmp_path: Path, right: str, wrong: str, refusal: str) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(LAKE.replace(right, wrong, 1))
+    up = [sys.executable, "-m", "learnloop_local", "local", "up", str(file)]
+    settings = os.environ | {"LEARNLOOP_LOCAL": str(tmp_path), "PYTHONPATH": str(ROOT / "hack")}
+    ended = subprocess.run(up, env=settings, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert re.search(refusal, ended.stderr), ended.stderr
+    assert not (tmp_path / "local").exists()
 
 
 @pytest.mark.parametrize("place", ["", "local"])

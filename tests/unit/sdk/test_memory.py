@@ -41,6 +41,18 @@ async def test_an_agent_recalls_with_its_group(learn: Make, data_plane) -> None:
     assert (question["agent_id"], question["scope"]) == ("cart", "group")
 
 
+async def test_the_nearest_experience_of_a_state_is_none_where_nothing_answers(learn: Make, data_plane) -> None:
+    nearest = [{"action": 1, "reward": 0.5, "distance": 0.1}]
+    data_plane.answers["/api/v1/experience/similar"] = (200, json.dumps({"experiences": nearest}).encode())
+    assert await learn(data_url=data_plane.url).get_similar_experiences([1, 0.5], k=3) == nearest
+    [question] = (json.loads(body) for _, body, _ in data_plane.posts)
+    assert question == {"agent_id": "cart", "state": [1.0, 0.5], "k": 3}
+    data_plane.answers["/api/v1/experience/similar"] = (422, b"{}")
+    loop = learn(data_url=data_plane.url)
+    assert await loop.get_similar_experiences([1.0]) == []
+    assert loop.counters.memory_failures == 1
+
+
 async def test_a_question_leaves_the_process_redacted(learn: Make, data_plane) -> None:
     loop = learn(data_url=data_plane.url)
     await loop.memory.retrieve({"task": "mail anna@example.org", "login": {"password": "abc"}})

@@ -88,15 +88,15 @@ class FittedQ:
 
     def taken(self, observation: Observations, action: NDArray[Any], age: NDArray[np.int64]) -> Floats:
         """Q of one action [n] for each observation, seen after `age` steps of an episode."""
-        return self._mean(age) + self._values(observation, action[:, None])[:, 0]
+        return self.logged(age) + self._values(observation, action[:, None])[:, 0]
 
     def value(self, observation: Observations, mixture: Mixture, age: NDArray[np.int64]) -> Floats:
         """V: the mean of Q over what the policy does, [n]."""
         more = (self._values(observation, mixture.action) * mixture.weight).sum(axis=1)
-        return np.asarray(self._mean(age) + more)
+        return np.asarray(self.logged(age) + more)
 
-    def _mean(self, age: NDArray[np.int64]) -> Floats:
-        """0 where no episode was as long."""
+    def logged(self, age: NDArray[np.int64]) -> Floats:
+        """The log's mean reward to come after `age` steps; 0 where no episode was as long."""
         return np.asarray(np.append(self.mean, 0.0)[np.minimum(age, len(self.mean))])
 
     def _values(self, observation: Observations, action: NDArray[Any]) -> Floats:
@@ -146,14 +146,17 @@ def fit(
     )
     weight = torch.from_numpy(mixture.weight.astype(np.float32)).to(device)
     age = steps.age[rows]
-    surplus = recording.reward[rows] + discount * follows * fitted._mean(age + 1) - fitted._mean(age)
+    surplus = recording.reward[rows] + discount * follows * fitted.logged(age + 1) - fitted.logged(age)
     reward = torch.from_numpy((surplus / (wide or 1.0)).astype(np.float32)).to(device)
     alive = torch.from_numpy(follows.astype(np.float32)).to(device)
+    going_on = bool(follows.any())
     for update in range(updates):
         pick = torch.from_numpy(random.integers(0, len(rows), BATCH)).to(device)
-        with torch.no_grad():
-            then = (_judged(network.views(target), successor[pick], following[pick]) * weight[pick]).sum(1)
-            goal = reward[pick] + discount * alive[pick] * then
+        goal = reward[pick]
+        if going_on:
+            with torch.no_grad():
+                then = (_judged(network.views(target), successor[pick], following[pick]) * weight[pick]).sum(1)
+                goal = goal + discount * alive[pick] * then
         error = _judged(network.leaves, observation[pick], action[pick])[:, 0] - goal
         torch.autograd.backward(error.square().mean() / 2)
         network.adam(RATE * (1.0 - update / updates), 10.0)

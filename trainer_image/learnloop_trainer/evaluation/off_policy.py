@@ -6,6 +6,11 @@ equation 5), with rho_t = pi(a_t|s_t) / mu(a_t|s_t), W_t = rho_0 ... rho_t and w
 
     DR = mean of  sum_{t < h} gamma^t (w_{t-1} V(s_t) + w_t (r_t - Q(s_t, a_t)))  +  gamma^h w_{h-1} V(s_h)
 
+Of what the model adds to the log's mean, only the share beta counts before step h that makes the estimate vary least
+(Kallus & Uehara, 2019, arXiv 1906.03735): a model that has learned noise cannot make the estimate worse than none.
+The interval is the wider one of two bootstraps on each side: of percentiles, and of studentised means (Hall, 1988),
+which knows that a few rare rewards tell too little of how much they vary.
+
 h is where the weights still speak for LEAST_EFFECTIVE episodes (Kish, 1965). The interval is honest about two things
 that no resampling shows. From step h on, the model alone is believed; and where the mean of W_t is below 1, the policy
 does what was never done in the log (or so rarely that it was not seen). Neither can be better than the best that was
@@ -26,6 +31,8 @@ from learnloop_trainer.recordings import Target
 
 LEAST_EFFECTIVE = 30.0
 RESAMPLES = 1000
+LEAST_DEVIATION = 0.5
+"""Of a resample, as a share of the log's own: one without any of three rewards would have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,7 @@ class Terms:
     reward: Floats  # 0 after the end
     taken: Floats  # Q of the logged action; 0 after the end
     value: Floats  # V of what was seen; 0 after the end
+    mean: Floats  # the log's own mean at that step, to which the model adds; 0 after the end
     alive: Floats  # 1 where there is a step, else 0
 
 
@@ -85,19 +93,32 @@ def correct(terms: Terms, to_come: Floats, discount: float, seed: int) -> Correc
         total = counts @ weight
         return np.asarray(np.divide(counts @ (weight * values), total, out=np.zeros_like(total), where=total > 0))
 
-    by_step = weighted(before, terms.value[:, :steps])
-    by_step += weighted(weights, (terms.reward - terms.taken)[:, :steps])
-    worths = by_step @ powers[:steps]
+    def centred(weight: Floats, values: Floats) -> Floats:
+        """How each episode moves those means of the whole log, [episodes, k]."""
+        total = weight.sum(axis=0)
+        means = np.divide((weight * values).sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
+        moved = episodes * weight * (values - means)
+        return np.asarray(np.divide(moved, total, out=np.zeros_like(moved), where=total > 0))
+
+    mean = terms.mean[:, :steps]
+    added, added_taken = terms.value[:, :steps] - mean, terms.taken[:, :steps] - mean
     last: Floats = weights[:, -1:] if steps else np.ones((episodes, 1))
-    worths += powers[steps] * weighted(last, tail[:, None])[:, 0]
+    tails = weighted(last, tail[:, None])[:, 0]
+    correction = weighted(before, added) - weighted(weights, added_taken)  # 0 on average, whatever the model says
+    by_step = weighted(before, mean) + weighted(weights, terms.reward[:, :steps] - mean)
+    beta = _least_variance(by_step @ powers[:steps] + powers[steps] * tails, correction @ powers[:steps])
+    by_step += beta * correction
+    worths = by_step @ powers[:steps] + powers[steps] * tails
     gains = worths - (counts @ returns) / episodes
+    moves = centred(before, mean + beta * added) + centred(weights, terms.reward[:, :steps] - mean - beta * added_taken)
+    moved = moves @ powers[:steps] + powers[steps] * centred(last, tail[:, None])[:, 0]
 
     least, best = _bounds_to_come(to_come, discount)
     reached = np.minimum(1.0, weights.mean(axis=0)) if steps else np.ones(0)
     unseen = np.maximum.accumulate(1.0 - reached) if steps else np.ones(0)
     lost = np.diff(unseen, prepend=0.0)
     # Those that leave the log at a step count as those that stay: what comes for them from there, in steps of gamma^t.
-    beyond = weighted(last, tail[:, None])[0, 0]
+    beyond = tails[0]
     counted = (by_step[0] * powers[:steps])[::-1].cumsum()[::-1] + powers[steps] * beyond
     below = float((lost * np.clip(counted - powers[:steps] * least[:steps], 0.0, None)).sum())
     above = float((lost * np.clip(powers[:steps] * best[:steps] - counted, 0.0, None)).sum())
@@ -107,14 +128,32 @@ def correct(terms: Terms, to_come: Floats, discount: float, seed: int) -> Correc
         below += float(share * max(0.0, beyond - going_on * least[steps]))
         above += float(share * max(0.0, going_on * best[steps] - beyond))
 
-    def interval(values: Floats) -> tuple[float, float, float]:
-        low, high = np.quantile(values[1:], (0.025, 0.975))
+    def interval(values: Floats, moved: Floats) -> tuple[float, float, float]:
+        ends = np.stack((np.quantile(values[1:], (0.025, 0.975)), values[0] + _studentised(moved, counts[1:])))
+        low, high = ends[:, 0].min(), ends[:, 1].max()
         return float(values[0]), float(min(low, values[0])) - below, float(max(high, values[0])) + above
 
-    value, low, high = interval(worths)
-    gain, gain_low, gain_high = interval(gains)
+    value, low, high = interval(worths, moved)
+    gain, gain_low, gain_high = interval(gains, moved - (returns - returns.mean()))
     speaking = float(reach[:steps].min()) if steps else 0.0
     return Corrected(value, low, high, gain, gain_low, gain_high, steps, speaking, (below + above) / 2)
+
+
+def _least_variance(estimates: Floats, correction: Floats) -> float:
+    """The share of a correction, over the same resamples, with which the estimates vary least; 1 where it is none."""
+    estimates, correction = estimates[1:] - estimates[1:].mean(), correction[1:] - correction[1:].mean()
+    varies = float(correction @ correction)
+    return float(np.clip(-(estimates @ correction) / varies, 0.0, 1.0)) if varies else 1.0
+
+
+def _studentised(moved: Floats, counts: Floats) -> Floats:
+    """Lower and upper end of the mean of `moved`, whose mean is 0, by the bootstrap's own t."""
+    episodes = len(moved)
+    first, second = (counts @ np.stack((moved, np.square(moved)), axis=1) / episodes).T
+    deviation = float(moved.std())
+    least = LEAST_DEVIATION * deviation
+    t = first / np.maximum(np.sqrt(np.maximum(second - np.square(first), 0.0)), least or 1.0)
+    return np.asarray(-np.quantile(t, (0.975, 0.025)) * deviation)
 
 
 def _bounds_to_come(to_come: Floats, discount: float) -> tuple[Floats, Floats]:
@@ -186,6 +225,7 @@ def evaluate(
         proof.table(recording.reward, 0.0),
         proof.table(model.taken(recording.observation, action, proof.age), 0.0),
         proof.table(value, 0.0),
+        proof.table(model.logged(proof.age), 0.0),
         proof.table(np.ones(len(value)), 0.0),
     )
     to_come = _to_come(proof, others, discount)

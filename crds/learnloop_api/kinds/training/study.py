@@ -1,5 +1,6 @@
 """Hyperparameter search over trials, and training that begins from another policy."""
 
+from collections.abc import Collection
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -84,16 +85,49 @@ class Pruner(Resource):
     warmup: int = Field(default=2, ge=0, le=9, description="With median: tenths of the steps that every trial may do.")
 
 
+DEFAULT_SPACE = tuple(
+    SearchDimension.model_validate(dimension)
+    for dimension in (
+        {"parameter": "learningRate", "float": {"low": 1e-5, "high": 1e-2, "log": True}},
+        {"parameter": "discount", "float": {"low": 0.9, "high": 0.999}},
+        {"parameter": "epsilonEnd", "float": {"low": 0.01, "high": 0.3}},
+        {"parameter": "batchSize", "int": {"low": 32, "high": 512}},
+        {"parameter": "bufferSize", "int": {"low": 10_000, "high": 1_000_000, "log": True}},
+        {"parameter": "hidden", "layers": [[64, 64], [128, 128], [256, 256]]},
+    )
+)
+"""The specification's search space, of which an algorithm has what it takes."""
+
+
+class StudyCost(Resource):
+    """A second objective, of which less is better. The cheapest trial whose objective is within the tolerance wins."""
+
+    measure: Literal["cpuHours", "gpuHours", "money", "seconds"] = Field(
+        default="cpuHours", description="Of each trial: a figure of its status.cost, or its wall time."
+    )
+    tolerance: float = Field(
+        default=0.05,
+        ge=0,
+        le=1,
+        description="How far the winner may be from the best objective, as a share of best less worst of all trials.",
+    )
+
+
 class Study(Resource):
     """Optuna's tree-structured Parzen estimator over child TrainingJobs NAME-t0, NAME-t1 and so on."""
 
     trials: int = Field(ge=2, le=1000, description="Trials in all; pruned and failed ones count.")
     parallelism: int = Field(default=1, ge=1, le=100, description="Trials that run at the same time at most.")
-    space: list[SearchDimension] = Field(
+    space: list[SearchDimension] | None = Field(
+        default=None,
         min_length=1,
         max_length=32,
-        description="What is searched; every other hyperparameter stays as the job has it.",
+        description="What is searched; every other hyperparameter stays as the job has it. Left out: learningRate, "
+        "discount, epsilonEnd, batchSize, bufferSize and hidden, as far as the algorithm takes them.",
         json_schema_extra={"listType": "map", "listMapKeys": ["parameter"]},
+    )
+    cost: StudyCost | None = Field(
+        default=None, description="Searches for cheap trials, too; then nothing is stopped early."
     )
     objective: Literal["mean", "iqm"] = Field(
         default="mean",
@@ -109,6 +143,12 @@ class Study(Resource):
     max_failed_trials: int = Field(
         default=3, ge=1, le=1000, description="So many failed trials end the study: the recipe itself is wrong."
     )
+
+    def searched(self, takes: Collection[str]) -> list[SearchDimension]:
+        """The space for an algorithm that takes these hyperparameters."""
+        if self.space is not None:
+            return self.space
+        return [dimension for dimension in DEFAULT_SPACE if dimension.parameter in takes]
 
 
 class InitialPolicy(Resource):
@@ -148,3 +188,8 @@ class StudyStatus(Resource):
     best_trial: ShortText | None = Field(default=None, description="TrainingJob with the best result so far.")
     best_value: float | None = Field(default=None, description="Its objective, on validation seeds.")
     best_parameters: ShortText | None = Field(default=None, description="Its hyperparameters.")
+    front: list[ShortText] | None = Field(
+        default=None,
+        max_length=16,
+        description="With cost: trials that no other one beats in both objectives, the cheapest first.",
+    )

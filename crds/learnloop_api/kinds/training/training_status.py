@@ -59,6 +59,23 @@ class LineageStatus(Resource):
     trajectories: int | None = Field(default=None, ge=0, description="Trajectories the agent had when the run began.")
 
 
+class CostStatus(Resource):
+    """CPU and GPU time that the run's pods reserved by their requests, lost attempts included; of a study, all trials.
+
+    No gain where the rank stays.
+    """
+
+    cpu_hours: float = Field(ge=0, description="Hours of one CPU.")
+    gpu_hours: float = Field(ge=0, description="Hours of one GPU.")
+    money: float | None = Field(default=None, ge=0, description="By trainer.prices of the installation.")
+    currency: ShortText | None = Field(default=None, description="Of money.")
+    gain_per_hour: float | None = Field(
+        default=None, description="evaluation less baseline for each GPU-hour; without GPUs, for each CPU-hour."
+    )
+    gain_per_money: float | None = Field(default=None, description="The same for each unit of money.")
+    counted_at: Time | None = Field(default=None, description="Newest count.")
+
+
 class TrainingJobStatus(Status):
     """Progress, proof and the reason."""
 
@@ -84,6 +101,7 @@ class TrainingJobStatus(Status):
     study: StudyStatus | None = Field(default=None, description="How far the search has come.")
     suite: EvaluationSuiteStatus | None = Field(default=None, description="What evaluation.suite found.")
     gates: list[GateResult] | None = Field(default=None, max_length=16, description="The verdict of every gate.")
+    cost: CostStatus | None = None
     artifact: ArtifactStatus | None = None
     exports: list[ExportStatus] | None = Field(
         default=None, max_length=8, description="The same policy in the formats that spec.export asks for."

@@ -4,6 +4,7 @@ from datetime import timedelta
 from hashlib import sha256
 
 from learnloop_api.kinds.base import seconds_of
+from learnloop_api.kinds.language_model import LanguageServing
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.kinds.rollouts.gates import GatesStatus
 from learnloop_api.wire.deployment import (
@@ -104,7 +105,8 @@ def _rolled_back(snapshot: Snapshot, state: State) -> tuple[plan.Announcement, .
 def _event(
     snapshot: Snapshot, event: str, model: Model | BlockedRevision, previous: str | None, verdict: str, at: str
 ) -> ModelDeployed:
-    steps = snapshot.spec.rollout.steps[:32]
+    spec, steps = snapshot.spec, snapshot.spec.rollout.steps[:32]
+    server = (spec.serving.language or LanguageServing()).server.kind
     fields = {
         "event": event,
         "model_deployment": snapshot.name,
@@ -112,7 +114,8 @@ def _event(
         "uri": model.uri,
         "sha256": model.sha256 or None,
         "previous_revision": previous,
-        "routing_mode": snapshot.spec.routing.mode,
+        "routing_mode": spec.routing.mode,
+        "platform": server if spec.language_model else "learnloop-policy-server",
         "canary_weights": [step.weight for step in steps],
         "schedule": [
             ScheduledStep(

@@ -56,8 +56,10 @@ def _guarded(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> 
     hangs = judgement.promoted_may_hang(snapshot, state, new, old) if -longest < left <= 0 else None
     if left <= 0 and not hangs:
         # An unseen guard does not claim that the model held: an arm that was proven keeps nothing warm for that.
-        counted = f"was not seen to break a check, {verdict.hold}" if verdict.hold else "held"
-        sentence = f"{new.revision} {counted}, for {keep} s after its promotion; the old arm {old.revision} is removed"
+        sentence = f"{new.revision} held for {keep} s after its promotion; the old arm {old.revision} is removed"
+        if verdict.hold:
+            sentence = f"the guard of {new.revision} is over and saw no breach, but too little to say that it held: "
+            sentence += f"{verdict.hold}; the old arm {old.revision} is removed"
         after = replace(state, previous=None)
         # That all went as the promotion said is in the status, and no event; that no look was possible is one.
         events = happened(reasons.GUARD_OVER, sentence, warning=True) if verdict.hold else ()

@@ -43,6 +43,7 @@ OPERATORS = {("PUT", "/api/v1/artifacts/in-use")}
 AGENTS: set[Route] = {
     # Records, stores, recalls, asks to be rewarded or trained: the last with its own rights in Kubernetes.
     ("POST", "/api/v1/trajectories"),
+    ("POST", "/api/v1/experience/similar"),
     ("POST", "/api/v1/rewards/calculate"),
     ("POST", "/api/v1/rewards/dry-run"),
     ("POST", "/api/v1/rewards/bias"),

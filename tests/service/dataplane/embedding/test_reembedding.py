@@ -143,6 +143,26 @@ async def test_a_refused_embedder_is_compared_again_after_a_rest(api, monkeypatc
     for _ in range(3):
         await made.embed("team-a")
     assert ((await made.embedder("team-a")).name, compared.call_count) == ("first", 1)
+    assert "team-a keeps embedder first: of 99 own questions following finds 0.000" in made.refusals["team-a"]
     monkeypatch.setattr(made, "_rests", {"team-a": (0.0, 1.0)})
+    await made.embed("team-a")
+    assert (await made.embedder("team-a")).name == "following"
+    await made.embed("team-a")
+    assert made.refusals == {}
+
+
+async def test_a_refused_embedder_is_counted_and_named_where_the_service_says_what_is_degraded(api):
+    for sentence, count in ("team-a keeps embedder first", 1), ("", 0):
+        api.memory.indexing.refusals = {"team-a": sentence} if sentence else {}
+        degraded = (await api.call("GET", "/readyz"))["degraded"]
+        assert degraded.get("embedder", "") == sentence
+        assert f"learnloop_embedder_refused_namespaces {count}.0" in (await api.call("GET", "/metrics")).text
+
+
+async def test_an_embedder_is_not_refused_where_the_one_before_cannot_answer(api, monkeypatch):
+    await store(api, "alone", ["box 1"])
+    await Indexing(api.db, Analyzer(), ByNumber("first", 1.0)).embed("team-a")
+    made = Indexing(api.db, Analyzer(), ByNumber("following", 1.0))
+    monkeypatch.setattr(made, "_compared", AsyncMock(return_value=(1.0, 0.0, 99)))
     await made.embed("team-a")
     assert (await made.embedder("team-a")).name == "following"

@@ -9,7 +9,7 @@ import pytest
 from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_dataplane.postgres.database import Database
 
-from ..conftest import Api, running, settings, superuser, trajectory
+from ..conftest import Api, measured, running, settings, superuser, trajectory
 
 
 async def _play(
@@ -53,6 +53,7 @@ async def test_success_time_turns_satisfaction_and_deployments_are_counted_by_we
     assert (week["promotions"], week["rollbacks"]) == (0, 0), "neither a first model nor silence counts"
     assert week["deployment_success_rate"] is None
     await _play(api, "new-1", 10.0)
+    await measured(api, 'learnloop_feedback_given_total{agent="walker",namespace="team-a",opinion="positive"} 1.0')
     old, new = await _weeks(api)
     assert (old["episodes"], new["episodes"], new["success_rate"]) == (36, 1, 1.0)
     assert old["week"] < new["week"]
@@ -161,12 +162,15 @@ async def test_runs_that_the_history_has_forgotten_are_counted_still_and_none_tw
         values = f"'{proof}', NULL" if phase != "failed" else 'NULL, \'{"phase": "failed"}\''
         insert = "INSERT INTO training_runs (namespace, job, proof, heartbeat, beat_at)"
         await _sql(api.db, f"{insert} VALUES ('team-a', '{job}', {values}, now())")
-        await api.call("PUT", f"/api/v1/training/runs/{job}/status", json=_ended(job, phase))
+        cost = {"cpu_hours": 2.0, "gpu_hours": 0.5 if job == "trainee-1" else 0.0, "money": 3.0, "currency": "EUR"}
+        await api.call("PUT", f"/api/v1/training/runs/{job}/status", json=_ended(job, phase, cost=cost))
     await api.call("PUT", "/api/v1/training/runs/x-1/status", json=_ended("x-1", "failed", agent="runner"))
     whole = await _weeks(api, "trainee")
     assert [(week["trainings"], week["gains"]) for week in whole] == [(3, 2)]
     assert whole[0]["training_success_rate"] == pytest.approx(1 / 3), "as the report counts: a refused run is none"
     assert whole[0]["gain_per_training"] == pytest.approx(50.0)
+    costs = ("cpu_hours", "gpu_hours", "money", "currency", "gain_per_hour")
+    assert [whole[0][name] for name in costs] == [6.0, 0.5, 9.0, "EUR", 200.0], "two gained 50 each, for half an hour"
     for job in ("trainee-1", "trainee-3"):
         await api.call("DELETE", f"/api/v1/training/runs/{job}", 204)
     assert await _weeks(api, "trainee") == whole

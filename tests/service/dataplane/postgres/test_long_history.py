@@ -86,6 +86,9 @@ REQUESTS: dict[Route, list[Query]] = {
         get(EPISODES, agent=QUIET),
     ],
     ("GET", "/api/v1/experience/observations"): [*(get("/api/v1/experience/observations", agent=one) for one in BOTH)],
+    ("POST", "/api/v1/experience/similar"): [
+        *(send("/api/v1/experience/similar", agent_id=one, state=[0.5]) for one in BOTH)
+    ],
     ("GET", "/api/v1/agents/{agent}/stats"): [get(f"/api/v1/agents/{one}/stats") for one in BOTH],
     ("GET", "/api/v1/agents/{agent}/exploration"): [get(f"/api/v1/agents/{one}/exploration") for one in BOTH],
     ("GET", "/api/v1/rewards/policies/{name}/revisions/{revision}"): [get(POLICIES)],

@@ -5,6 +5,9 @@ from pathlib import Path
 from uuid import UUID
 
 import numpy as np
+import pytest
+
+from learnloop_dataplane.postgres.database import uuid7
 
 from ..conftest import Api, eventually, running, settings
 
@@ -88,6 +91,27 @@ async def test_a_standing_instruction_has_a_place_until_it_is_withdrawn(api: Api
             assert [hit["id"] for hit in answer["memories"] if hit["why"] == "instruction"] == [other]
     async with api.db.tenant("team-a") as connection:
         assert not await connection.fetch("SELECT * FROM memory_index WHERE kind > 2 AND visible_to < 'infinity'")
+
+
+@pytest.mark.parametrize(
+    ("rule", "withdrawal", "stands"),
+    [
+        ({"session_id": "a"}, {"session_id": "b"}, True),
+        ({"session_id": "a"}, {"session_id": "a"}, False),
+        ({}, {}, False),
+        ({"session_id": "a", "speaker": "user"}, {"session_id": "b", "speaker": "user"}, False),
+        ({"session_id": "a", "user_id": "ann"}, {"session_id": "b", "user_id": "ann"}, False),
+        ({"session_id": "a", "user_id": "ann"}, {"session_id": "a"}, True),
+    ],
+)
+async def test_an_unnamed_person_of_one_session_withdraws_nothing_of_another(
+    api: Api, rule: dict, withdrawal: dict, stands: bool
+) -> None:
+    agent = f"strangers-{uuid7()}"
+    [first] = await store(api, agent, ["Always give versions when I ask about libraries."], **rule)
+    await store(api, agent, ["You no longer need to give versions for libraries."], **withdrawal)
+    whys = {hit["id"]: hit["why"] for hit in (await ask(api, agent, "Which libraries are there?"))["memories"]}
+    assert (whys[first] == "instruction") == stands
 
 
 async def test_an_order_is_answered_as_it_was_said(api: Api) -> None:

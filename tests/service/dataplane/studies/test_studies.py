@@ -176,3 +176,21 @@ async def test_a_new_job_of_an_old_name_begins_anew_and_another_order_of_the_sam
     await api.call("DELETE", study.path, 204)
     await api.call("DELETE", study.path, 204)
     await study.state(404)
+
+
+async def test_of_two_objectives_the_cheapest_trial_near_the_best_wins(api: Api) -> None:
+    """t2 is beaten by t1 in both; t3 is cheap and bad; within a tenth of 100 - 20 of the best, t1 is the cheapest."""
+    study = Study(api, "thrifty")
+    await study.begin(cost_tolerance=0.1)
+    ends = [(100.0, 9.0), (93.0, 3.0), (90.0, 4.0), (20.0, 1.0)]
+    for number, (value, cost) in enumerate(ends):
+        await study.trial(number)
+        report = {"state": "complete", "value": value}
+        path = f"{study.path}/trials/{number}/result"
+        assert (await api.call("PUT", path, 422, json=report))["error"]["field"] == "cost"
+        await study.progress(number, 1, -1000.0)
+        await api.call("PUT", path, 200, json=report | {"cost": cost})
+    state = await study.state()
+    assert (state["best"], state["front"]) == (1, [3, 1, 0])
+    assert [trial["cost"] for trial in state["trials"]] == [9.0, 3.0, 4.0, 1.0]
+    assert not any(trial["prune"] for trial in state["trials"]), "one of two objectives stops nothing"

@@ -44,6 +44,15 @@ def test_a_new_instruction_holds_beside_the_withdrawal_of_another(texts: list[st
     assert standing_kinds(given).tolist() == kinds
 
 
+@pytest.mark.parametrize(("sense", "stands"), [("ends", False), ("stands", True)])
+def test_a_newer_statement_in_other_forms_ends_the_opposite_one_and_nothing_that_looks_like_it(
+    sense: str, stands: bool
+):
+    for texts in STATEMENTS["opposite"][sense]:
+        kinds = standing_kinds(memories([("", "user", text) for text in texts]))
+        assert (kinds[0] == kind_of(texts[0])) == stands, texts
+
+
 @pytest.mark.parametrize("speaker", ["user", "Ann", "", "Ann Smith", "Will", "田中太郎", "محمد علي"])
 def test_a_speakers_name_is_no_subject_and_a_reset_ends_that_speakers_instructions(speaker: str) -> None:
     statements = [(speaker, "Always answer in German."), ("Eve", "Never use emojis."), (speaker, "I prefer green tea.")]

@@ -15,6 +15,11 @@ FIRST = {
     "training_success_rate": 0.5,
     "gains": 2,
     "gain_per_training": 0.1,
+    "cpu_hours": 1.5,
+    "gpu_hours": None,
+    "money": 0.06,
+    "currency": "EUR",
+    "gain_per_hour": 0.13,
     "promotions": 1,
     "deployment_success_rate": 1.0,
     "rollbacks": 0,
@@ -47,8 +52,10 @@ def test_the_table_has_a_row_for_every_week() -> None:
     lines = typed(plane, "progress", "walker", "--weeks", "4").splitlines()
     assert plane.requests == [("GET", "/api/v1/agents/walker/progress", {"weeks": "4"}, None)]
     head = "WEEK OF EPISODES SUCCESS SECONDS TURNS SATISFACTION REWARD TRAININGS TRAINED GAIN"
+    head += " CPU-HOURS MONEY CURRENCY GAIN/HOUR"
     assert lines[0].split() == f"{head} PROMOTIONS ROLLBACKS FALSE".split()
-    assert lines[2].split() == ["2026-03-09", "100", "65%", "15", "+0.40", "0.3", "2", "100%", "+0.2", "2", "1", "1"]
+    row = "2026-03-09 100 65% 15 +0.40 0.3 2 100% +0.2 1.5 0.06 EUR +0.13 2 1 1"
+    assert lines[2].split() == row.split()
 
 
 def test_an_agent_without_a_figure_has_one_sentence() -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from learnloop_operator.core.pod_trouble import complaint_of, creation_trouble, trouble
+from learnloop_operator.core.pod_trouble import LONGEST, complaint_of, creation_trouble, trouble
 from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kubernetes_events import failure_of, failure_of_job, with_events
 from learnloop_operator.training.backends import CONTAINERS
@@ -116,6 +116,27 @@ def test_a_pod_that_cannot_start_says_why(status: dict, sentence: str) -> None:
 )
 def test_a_pod_on_its_way_or_at_work_has_no_trouble(status: dict) -> None:
     assert trouble(pod(**status)) == ""
+
+
+PULLING = 'failed to pull and unpack image "r.example.com/a": failed to resolve reference "r.example.com/a": '
+
+
+@pytest.mark.parametrize(
+    ("cause", "advised"),
+    [
+        ("pull access denied, repository does not exist or may require authorization", True),
+        ("failed to authorize: failed to fetch anonymous token: unexpected status: 401 Unauthorized", True),
+        ("unexpected status from HEAD request: 403 Forbidden", True),
+        ("unauthorized: authentication required" + " x" * 300, True),
+        ("r.example.com/a: not found", False),
+        ("dial tcp: lookup r.example.com: no such host", False),
+    ],
+)
+def test_an_image_that_the_registry_keeps_back_says_where_its_password_goes(cause: str, advised: bool) -> None:
+    sentence = trouble(pod(containerStatuses=[waiting("ErrImagePull", PULLING + cause)]))
+    assert sentence.startswith("ErrImagePull: " + PULLING)
+    assert sentence.endswith("list a Secret of this namespace for its registry in `pod.imagePullSecrets`") == advised
+    assert len(sentence) <= LONGEST
 
 
 def test_a_rank_behind_a_broken_init_container_is_stuck_and_names_it() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from learnloop_operator.training.decide_study import decide
-from learnloop_operator.training.study_trials import problem, trial_spec
+from learnloop_operator.training.study_trials import problem, sentence, takes, trial_spec
 from testing.training.study_simulation import Cluster, run, spec
 
 
@@ -166,3 +166,20 @@ def test_a_trial_has_its_parameters_validation_episodes_and_no_gates_of_its_own(
     assert body["evaluation"]["validationEpisodes"] == 70
     assert body["gates"] == {"significant": False}
     assert not {"study", "deadlineSeconds"} & body.keys()
+
+
+def test_a_study_that_names_no_space_searches_what_its_algorithm_takes_of_the_default() -> None:
+    wanted = spec(algorithm="dqn", study={"space": None})
+    assert wanted.study.space is None
+    assert problem("s", wanted) is None
+    searched = {one.parameter for one in wanted.study.searched(takes(wanted))}
+    assert searched == {"learningRate", "discount", "epsilonEnd", "batchSize", "bufferSize", "hidden"}
+    assert "batchSize" not in {one.parameter for one in wanted.study.searched(takes(spec()))}, "ppo has none"
+
+
+def test_a_study_with_a_cost_reports_it_and_refuses_money_without_prices() -> None:
+    cluster = run(Cluster(spec(trials=2, study={"cost": {"measure": "cpuHours"}}), ends(10.0, 20.0)))
+    assert [trial["cost"] for trial in cluster.trials] == [0.25, 0.25]
+    assert "best 20.0 at 0.25 cpuHours: s-t1" in sentence(cluster.gather())
+    refused = run(Cluster(spec(study={"cost": {"measure": "money"}}), ends(1.0)))
+    assert condition(refused.status)["message"].startswith("spec.study.cost.measure: money takes trainer.prices")

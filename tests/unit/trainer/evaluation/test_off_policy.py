@@ -33,7 +33,7 @@ SPACES = "uniform://discrete/3?observations=3"
 def terms(ratio: np.ndarray, reward: np.ndarray, model: float = 0.0) -> Terms:
     """Of episodes that all have as many steps, with a model that says the same of everything."""
     same = np.full(ratio.shape, model)
-    return Terms(ratio, reward, same, same, np.ones(ratio.shape))
+    return Terms(ratio, reward, same, same, np.zeros(ratio.shape), np.ones(ratio.shape))
 
 
 def flips(episodes: int, chance: float, steps: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -71,6 +71,26 @@ def test_where_weights_reach_their_interval_holds_the_truth_as_often_as_it_says(
         estimate = correct(terms(ratio, reward, 0.5), to_go(reward), 1.0, seed)
         held += estimate.low <= 2.4 <= estimate.high
     assert held >= 186, "93 % of 200; 95 % are promised"
+
+
+def test_a_model_that_learned_noise_makes_no_estimate_worse_than_none() -> None:
+    random, often = np.random.default_rng(0), np.append(np.full(9, 0.06), 0.46)
+    action, model = random.integers(0, 10, 1000), random.normal(0.0, 0.2, (1000, 10))
+    ratio, reward = (often[action] / 0.1)[:, None], (random.random((1000, 1)) < 0.02).astype(np.float64)
+    taken, value = model[np.arange(1000), action][:, None], (model @ often)[:, None]
+    plain = correct(terms(ratio, reward), to_go(reward), 1.0, 0)
+    noise = Terms(ratio, reward, taken, value, np.zeros((1000, 1)), np.ones((1000, 1)))
+    noisy = correct(noise, to_go(reward), 1.0, 0)
+    assert noisy.high - noisy.low < 1.1 * (plain.high - plain.low)
+    assert abs(noisy.value - plain.value) < 0.1 * (plain.high - plain.low)
+
+
+def test_few_rewards_tell_little_of_how_many_there_could_have_been() -> None:
+    reward = np.zeros((200, 1))
+    reward[:3] = 1.0
+    estimate = correct(terms(np.ones((200, 1)), reward), to_go(reward), 1.0, 0)
+    assert estimate.low <= 0.0031, "the exact interval of 3 in 200, by Clopper and Pearson"
+    assert estimate.high >= 0.0432
 
 
 def test_what_nobody_did_in_the_log_widens_the_interval_to_all_that_was_ever_to_come() -> None:

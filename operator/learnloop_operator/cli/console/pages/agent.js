@@ -49,12 +49,15 @@ function loop(redraw, namespace, name, item) {
   ];
 }
 
+const spent = (item) => (item.currency ? `${figure(item.money)} ${item.currency}` : "");
+
 function weeks(answer) {
   if (!answer.value?.weeks?.length) return null;
   return [h("h2", null, "Week by week"), table("What it got better at", [
     ["Week of", (item) => item.week, "name"], ["Episodes", (item) => item.episodes ?? "", "figure"], ["Success", (item) => percent(item.success_rate), "figure"],
     ["Reward", (item) => figure(item.raw_reward), "figure"], ["Seconds", (item) => figure(item.completion_seconds), "figure"], ["Rated", (item) => figure(item.satisfaction), "figure"],
     ["Trainings", (item) => item.trainings ?? "", "figure"], ["Gain", (item) => figure(item.gain_per_training), "figure"],
+    ["CPU-hours", (item) => figure(item.cpu_hours), "figure"], ["GPU-hours", (item) => figure(item.gpu_hours), "figure"], ["Cost", spent, "figure"],
     ["Promotions", (item) => item.promotions ?? "", "figure"], ["Rolled back", (item) => item.rollbacks ?? "", "figure"],
   ], [...answer.value.weeks].reverse())];
 }

@@ -23,11 +23,12 @@ export function run(redraw, namespace, name) {
     h("p", { class: "verdict " + (now.phase === "Validated" ? "good" : now.phase === "Failed" ? "bad" : "") }, why(job)),
     h("div", { class: "cards" },
       card("done", share(now.progress) || (ended ? "" : "–"), now.step === undefined ? "" : `${now.step} of ${now.totalSteps} steps`),
-      card(ended ? "took" : "left", ended ? since(now.startedAt, now.finishedAt) : now.eta || "–", now.stepsPerSecond ? `${figure(now.stepsPerSecond, 0)} steps a second, ${now.worldSize || 1} ranks` : ""),
+      card(ended ? "took" : "left", ended ? since(now.startedAt, now.finishedAt) : now.eta || "–", now.stepsPerSecond ? `${figure(now.stepsPerSecond, 0)} steps a second, ${now.worldSize > 1 ? `${now.worldSize} ranks` : "1 rank"}` : ""),
       card("held out", interval(now.evaluation) || "–", now.evaluation ? `${now.evaluation.episodes} episodes, IQM ${figure(now.evaluation.iqm)}` : "proven when it ends"),
       card("the serving policy", interval(now.baseline) || "–", now.baseline ? "on the same episodes" : ""),
+      now.cost ? card("cost", now.cost.currency ? `${figure(now.cost.money)} ${now.cost.currency}` : `${figure(now.cost.cpuHours)} CPU-hours`, costs(now.cost)) : null,
       card("algorithm", job.spec.algorithm, `attempt ${now.attempts ?? 0}${now.preemptions ? `, ${now.preemptions} preemptions` : ""}`)),
-    h("h2", null, "Curves"),
+    h("h2", null, "Training"),
     whileTraining(report.value?.proof?.while_training),
     points.length > 1 || (points.length && !ended) ? lines({ label: `Mean return of training episodes against steps; now ${figure(points.at(-1).y)}`, time: false, xName: "steps",
       series: [{ name: "mean return of training episodes, with its 95 % interval, since this page was opened", points: points.map((p) => ({ x: p.step, y: p.y, low: p.low, high: p.high })) }] }) : ended ? null : h("p", { class: "quiet" }, "No training episode has ended yet."),
@@ -46,6 +47,13 @@ export function run(redraw, namespace, name) {
       ["began", clock(now.startedAt)], ["ended", clock(now.finishedAt)],
     ].filter((item) => item[1])),
   ];
+}
+
+function costs(cost) {
+  const unit = cost.gpuHours ? "GPU-hour" : "CPU-hour";
+  return [cost.currency && `${figure(cost.cpuHours)} CPU-hours`, cost.gpuHours && `${figure(cost.gpuHours)} GPU-hours`,
+    cost.gainPerHour !== undefined && `gained ${figure(cost.gainPerHour)} per ${unit}`,
+    cost.gainPerMoney !== undefined && `${figure(cost.gainPerMoney)} per ${cost.currency}`].filter(Boolean).join(", ");
 }
 
 // The data plane keeps the newest figures alone; the line since this page was opened is kept here.

@@ -1,0 +1,127 @@
+"""Cost of a run: the CPU and GPU time that its pods reserved, and money where the installation names prices.
+
+Each count adds the time of live pods since the count before. The sum and its moment are one write of the status, so an
+operator that dies counts nothing twice, and its successor goes on from there.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from learnloop_operator.core import plan, times
+
+EVERY = timedelta(minutes=1)
+"""Between two counts of pods that neither end nor change phase: a rank that only waits costs few writes."""
+DIGITS = 6
+Price = Annotated[float, Field(ge=0, le=1e6)]
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Prices of the installation."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+    cpu_hour: Price
+    gpu_hour: Price
+    currency: Annotated[str, Field(pattern="^[A-Z]{3}$")]
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """CPUs and GPUs that a pod keeps from others, from when its node took it until its last container ended."""
+
+    cpus: float
+    gpus: float
+    since: datetime
+    until: datetime | None
+
+    def hours(self, after: datetime | None, now: datetime) -> float:
+        last = now if self.until is None else min(now, self.until)
+        return max(0.0, (last - max(after or self.since, self.since)).total_seconds()) / 3600.0
+
+
+def reserved(pod: plan.KubeObject) -> Reserved | None:
+    """By the pod's requests; None for one that no node has taken."""
+    status = pod.get("status") or {}
+    since = times.parse(status.get("startTime"))
+    if since is None:
+        return None
+    cpus, gpus = 0.0, 0.0
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        resources = container.get("resources") or {}
+        for name, value in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
+            amount = float(plan.quantity(value) or 0)
+            cpus += amount if name == "cpu" else 0.0
+            gpus += amount if name.endswith("/gpu") else 0.0
+    ends = [(item.get("state") or {}).get("terminated") or {} for item in status.get("containerStatuses") or ()]
+    moments = [times.parse(end.get("finishedAt")) or since for end in ends]
+    over = status.get("phase") in ("Succeeded", "Failed")
+    return Reserved(cpus, gpus, since, max(moments, default=since) if over else None)
+
+
+def counted(
+    cost: Mapping[str, Any], pods: Iterable[Reserved], begun: datetime | None, now: datetime, *, due: bool
+) -> dict[str, Any]:
+    """The cost with the time of `pods` up to `now`; unchanged where nothing is due.
+
+    Args:
+        begun: creation of the TrainingJob: pods of an earlier one of its name are older.
+        due: the pods may be gone at the next look.
+    """
+    last = times.parse(cost.get("countedAt"))
+    new = [(pod, pod.hours(last or begun, now)) for pod in pods]
+    ended = any(pod.until is not None and hours for pod, hours in new)
+    if not any(hours for _, hours in new) or not (due or ended or last is None or now - last >= EVERY):
+        return dict(cost)
+    sums = {
+        "cpuHours": cost.get("cpuHours", 0.0) + sum(pod.cpus * hours for pod, hours in new),
+        "gpuHours": cost.get("gpuHours", 0.0) + sum(pod.gpus * hours for pod, hours in new),
+    }
+    return {**cost, **{name: round(value, DIGITS) for name, value in sums.items()}, "countedAt": times.stamp(now)}
+
+
+def together(costs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The cost of a study: of all its trials."""
+    costs = [cost for cost in costs if cost]
+    names = ("cpuHours", "gpuHours")
+    return {name: round(sum(cost.get(name, 0.0) for cost in costs), DIGITS) for name in names} if costs else {}
+
+
+def priced(cost: Mapping[str, Any], prices: Prices | None, status: Mapping[str, Any]) -> dict[str, Any] | None:
+    """With money, and what each hour (of a GPU, where there are some) and each unit of money gained; None: no cost.
+
+    Args:
+        status: of the run. What it gained is its held-out return less that of the policy before.
+    """
+    if not cost:
+        return None
+    after, before = ((status.get(name) or {}).get("mean") for name in ("evaluation", "baseline"))
+    # An update of a rank that stays gained over the update before it; the cost is of all of them.
+    gain = None if after is None or before is None or "update" in status else after - before
+    result = {name: cost[name] for name in ("cpuHours", "gpuHours", "countedAt") if name in cost}
+    hours = result["gpuHours"] or result["cpuHours"]
+    if prices is not None:
+        money = result["cpuHours"] * prices.cpu_hour + result["gpuHours"] * prices.gpu_hour
+        result |= {"money": round(money, DIGITS), "currency": prices.currency}
+    if gain is not None and hours:
+        result["gainPerHour"] = float(f"{gain / hours:.4g}")
+        if result.get("money"):
+            result["gainPerMoney"] = float(f"{gain / result['money']:.4g}")
+    return result
+
+
+def sentence(cost: Mapping[str, Any]) -> str:
+    """e.g. 1.52 CPU-hours, 0.5 GPU-hours, 1.27 EUR; gained 361.2 per GPU-hour, 142 per EUR"""
+    parts = [f"{cost['cpuHours']:.4g} CPU-hours"]
+    parts += [f"{cost['gpuHours']:.4g} GPU-hours"] if cost["gpuHours"] else []
+    parts += [f"{cost['money']:.4g} {cost['currency']}"] if "money" in cost else []
+    text = ", ".join(parts)
+    if "gainPerHour" not in cost:
+        return text
+    text += f"; gained {cost['gainPerHour']:g} per {'GPU' if cost['gpuHours'] else 'CPU'}-hour"
+    return text + (f", {cost['gainPerMoney']:g} per {cost['currency']}" if "gainPerMoney" in cost else "")
