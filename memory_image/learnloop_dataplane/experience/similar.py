@@ -4,8 +4,8 @@ A request reads the newest steps of the log, so nothing is kept for it: row-leve
 encryption are those of the log. What it reads is bounded by steps and by numbers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -24,7 +24,18 @@ FROM (SELECT * FROM trajectories t WHERE t.namespace = $1 AND t.agent_id = $2 AN
     ORDER BY t.seq DESC LIMIT $4) t {STEPS_OF_EACH} ORDER BY t.seq DESC
 """
 _NEWEST = 2**63 - 1
-Steps = list[SimilarExperience]
+
+
+class Episode(NamedTuple):
+    """A row of the page, its steps, and the states before each of them and after the last."""
+
+    row: Mapping[str, Any]
+    steps: list[dict[str, Any]]
+    states: list[Any]
+
+
+Steps = list[tuple[Episode, int]]
+"""Episodes and places in them: an answer is made of the few that are nearest."""
 
 
 class NearestExperience:
@@ -34,11 +45,7 @@ class NearestExperience:
         self._db, self._cipher = db, cipher
 
     async def nearest(self, namespace: str, agent: str, state: Sequence[float], k: int) -> SimilarExperiences:
-        """The `k` nearest among the newest steps that saw as many numbers, nearest first.
-
-        Raises:
-            ApiError: 429, too many others of the namespace wait.
-        """
+        """The `k` nearest among the newest steps that saw as many numbers, nearest first."""
         steps: Steps = []
         limit, before = min(MOST_STEPS, MOST_NUMBERS // len(state)), _NEWEST
         for _ in range(0, MOST_EPISODES, PAGE):
@@ -54,33 +61,32 @@ class NearestExperience:
 
 
 def _numeric(rows: Sequence[Mapping[str, Any]], width: int) -> Steps:
-    return [step for row in rows for step in _of_episode(row, width)]
-
-
-def _of_episode(row: Mapping[str, Any], width: int) -> Iterator[SimilarExperience]:
-    steps = orjson.loads(row["log"] or "[]")
-    states = [step["observation"] for step in steps] + [orjson.loads(row["last_observation"] or "null")]
-    for place, step in enumerate(steps):
-        if _fits(states[place], width):
-            yield SimilarExperience.model_construct(
-                trajectory_id=row["trajectory_id"],
-                step=place,
-                state=states[place],
-                action=step["action"],
-                reward=step.get("reward") or 0.0,
-                next_state=states[place + 1] if _fits(states[place + 1], width) else None,
-                terminated=bool(step.get("terminated")),
-                episode_return=row["episode_return"],
-                success=row["success"],
-                distance=0.0,
-            )
+    result: Steps = []
+    for row in rows:
+        steps = orjson.loads(row["log"] or "[]")
+        states = [step["observation"] for step in steps] + [orjson.loads(row["last_observation"] or "null")]
+        episode = Episode(row, steps, states)
+        result += [(episode, place) for place in range(len(steps)) if _fits(states[place], width)]
+    return result
 
 
 def _fits(observation: Any, width: int) -> bool:
-    return (
-        isinstance(observation, list)
-        and len(observation) == width
-        and all(isinstance(number, int | float) for number in observation)
+    return isinstance(observation, list) and len(observation) == width and set(map(type, observation)) <= {int, float}
+
+
+def _experience(episode: Episode, place: int, width: int, distance: float) -> SimilarExperience:
+    step, after = episode.steps[place], episode.states[place + 1]
+    return SimilarExperience(
+        trajectory_id=episode.row["trajectory_id"],
+        step=place,
+        state=episode.states[place],
+        action=step["action"],
+        reward=step.get("reward") or 0.0,
+        next_state=after if _fits(after, width) else None,
+        terminated=bool(step.get("terminated")),
+        episode_return=episode.row["episode_return"],
+        success=episode.row["success"],
+        distance=distance,
     )
 
 
@@ -89,10 +95,11 @@ def _ranked(steps: Steps, state: NDArray[np.float64], k: int) -> SimilarExperien
     it is."""
     if not steps:
         return SimilarExperiences(looked_at=0, experiences=[])
-    states = np.asarray([step.state for step in steps], dtype=np.float64)
+    states = np.asarray([episode.states[place] for episode, place in steps], dtype=np.float64)
     deviation = states.std(axis=0)
     deviation[deviation == 0] = 1.0
     distance = np.linalg.norm((states - state) / deviation, axis=1)
     order = np.argsort(distance, kind="stable")[:k]
-    nearest = [steps[place].model_copy(update={"distance": float(distance[place])}) for place in order]
-    return SimilarExperiences.model_construct(looked_at=len(steps), experiences=nearest)
+    pairs = ((steps[number], float(distance[number])) for number in order)
+    nearest = [_experience(episode, place, len(state), far) for (episode, place), far in pairs]
+    return SimilarExperiences(looked_at=len(steps), experiences=nearest)
