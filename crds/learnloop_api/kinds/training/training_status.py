@@ -59,7 +59,7 @@ class LineageStatus(Resource):
     trajectories: int | None = Field(default=None, ge=0, description="Trajectories the agent had when the run began.")
 
 
-class CostStatus(Resource):
+class RunCostStatus(Resource):
     """CPU and GPU time that the run's pods reserved by their requests, lost attempts included; of a study, all trials.
 
     No gain where the rank stays.
@@ -101,7 +101,7 @@ class TrainingJobStatus(Status):
     study: StudyStatus | None = Field(default=None, description="How far the search has come.")
     suite: EvaluationSuiteStatus | None = Field(default=None, description="What evaluation.suite found.")
     gates: list[GateResult] | None = Field(default=None, max_length=16, description="The verdict of every gate.")
-    cost: CostStatus | None = None
+    cost: RunCostStatus | None = None
     artifact: ArtifactStatus | None = None
     exports: list[ExportStatus] | None = Field(
         default=None, max_length=8, description="The same policy in the formats that spec.export asks for."
