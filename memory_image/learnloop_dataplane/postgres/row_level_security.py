@@ -28,43 +28,46 @@ UNSCOPED = ("tenants",)
 
 # What belongs to a memory goes with it. A trigger once a statement, because a foreign key looks up every row that is
 # *inserted*: 10 of the 25 µs a batched store may take. It runs as the caller, under the caller's row-level security.
+# The planner cannot know how many rows are deleted, nor how many an agent has that is younger than the statistics: a
+# join of the two may compare each with each for minutes. So memories are looked up by an array, and words one by one.
+# Locks are taken in the order of the ids, those of `memory_use` first, as feedback does.
 FORGET_WITH_MEMORY = """
-CREATE FUNCTION forget_with_memory() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    PERFORM forget_words(g.namespace, g.agent_id, array_agg(g.id)) FROM gone g GROUP BY g.namespace, g.agent_id;
-    DELETE FROM memory_index v USING gone g
-        WHERE v.namespace = g.namespace AND v.agent_id = g.agent_id AND v.memory_id = g.id;
-    DELETE FROM memory_use u USING gone g WHERE u.namespace = g.namespace AND u.memory_id = g.id;
+CREATE FUNCTION forget_with_memory() RETURNS trigger LANGUAGE plpgsql
+SET enable_seqscan = off AS $$ DECLARE had record; BEGIN
+    FOR had IN SELECT namespace, agent_id, array_agg(id) AS ids FROM gone GROUP BY namespace, agent_id LOOP
+        PERFORM 1 FROM memory_use WHERE namespace = had.namespace AND memory_id = ANY(had.ids)
+            ORDER BY memory_id FOR UPDATE;
+        DELETE FROM memory_use WHERE namespace = had.namespace AND memory_id = ANY(had.ids);
+        PERFORM forget_words(had.namespace, had.agent_id, had.ids);
+        DELETE FROM memory_index
+            WHERE namespace = had.namespace AND agent_id = had.agent_id AND memory_id = ANY(had.ids);
+    END LOOP;
     RETURN NULL;
 END $$
 """
 # Before their index rows go or change: these say which stems the memories have. Their locks wait for the
-# statement that lists them. Counts are locked in one order, and compared with 0 after the update, when they are final.
+# statement that lists them.
 FORGET_WORDS = """
-CREATE FUNCTION forget_words(of_namespace text, of_agent text, ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE unused int[]; BEGIN
+CREATE FUNCTION forget_words(of_namespace text, of_agent text, ids uuid[]) RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off AS $$
+DECLARE words int[]; owners uuid[]; stems bigint; fewer record; BEGIN
     PERFORM 1 FROM memory_index v WHERE v.namespace = of_namespace AND v.agent_id = of_agent AND v.memory_id = ANY(ids)
         ORDER BY v.memory_id FOR UPDATE;
-    WITH stems AS (
-        SELECT v.memory_id, get_byte(v.terms, 4 * i + 1) | (get_byte(v.terms, 4 * i + 2) << 8)
-            | (get_byte(v.terms, 4 * i + 3) << 16) AS word, get_byte(v.terms, 4 * i) AS times
-        FROM memory_index v, generate_series(0, length(v.terms) / 4 - 1) AS i
-        WHERE v.namespace = of_namespace AND v.agent_id = of_agent AND v.memory_id = ANY(ids) AND v.listed
-    ), deleted AS (
-        DELETE FROM memory_words w USING stems t WHERE w.namespace = of_namespace AND w.agent_id = of_agent
-            AND w.word = t.word AND w.memory_id = t.memory_id
-    ), fewer AS (
-        SELECT word, count(DISTINCT memory_id) AS n FROM stems GROUP BY word
-        UNION ALL SELECT -1, count(DISTINCT memory_id) FROM stems
-        UNION ALL SELECT -2, coalesce(sum(times), 0) FROM stems
-    ), held AS (
-        SELECT f.* FROM fewer f JOIN memory_word_counts c ON c.namespace = of_namespace AND c.agent_id = of_agent
-            AND c.word = f.word WHERE f.n > 0 ORDER BY f.word FOR UPDATE OF c
-    ), counted AS (
-        UPDATE memory_word_counts c SET memories = greatest(c.memories - f.n, 0) FROM held f
-        WHERE c.namespace = of_namespace AND c.agent_id = of_agent AND c.word = f.word RETURNING c.word, c.memories
-    )
-    SELECT array_agg(word) INTO unused FROM counted WHERE word >= 0 AND memories = 0;
-    DELETE FROM memory_word_counts WHERE namespace = of_namespace AND agent_id = of_agent AND word = ANY(unused);
+    SELECT array_agg(get_byte(v.terms, 4 * i + 1) | (get_byte(v.terms, 4 * i + 2) << 8)
+            | (get_byte(v.terms, 4 * i + 3) << 16)), array_agg(v.memory_id), sum(get_byte(v.terms, 4 * i))
+        INTO words, owners, stems FROM memory_index v, generate_series(0, length(v.terms) / 4 - 1) AS i
+        WHERE v.namespace = of_namespace AND v.agent_id = of_agent AND v.memory_id = ANY(ids) AND v.listed;
+    DELETE FROM memory_words WHERE ctid = ANY(ARRAY(SELECT w.ctid FROM unnest(words, owners) AS t(word, owner),
+        LATERAL (SELECT w.ctid FROM memory_words w WHERE w.namespace = of_namespace AND w.agent_id = of_agent
+            AND w.word = t.word AND w.memory_id = t.owner OFFSET 0) w));
+    FOR fewer IN SELECT word, count(DISTINCT owner) AS n FROM unnest(words, owners) AS t(word, owner) GROUP BY word
+        UNION ALL SELECT -1, count(DISTINCT owner) FROM unnest(owners) AS t(owner)
+        UNION ALL SELECT -2, stems ORDER BY 1 LOOP
+        UPDATE memory_word_counts SET memories = greatest(memories - fewer.n, 0)
+            WHERE namespace = of_namespace AND agent_id = of_agent AND word = fewer.word AND fewer.n > 0;
+        DELETE FROM memory_word_counts WHERE namespace = of_namespace AND agent_id = of_agent AND word = fewer.word
+            AND word >= 0 AND memories = 0;
+    END LOOP;
 END $$
 """
 FORGET_TRIGGER = """

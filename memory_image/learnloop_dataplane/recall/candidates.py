@@ -134,8 +134,8 @@ WITH page AS MATERIALIZED (
         UNION ALL SELECT {STEMS}, coalesce(sum(times), 0) FROM stems) f ORDER BY word
     ON CONFLICT (namespace, agent_id, word) DO UPDATE SET memories = c.memories + excluded.memories
 ), marked AS (
-    UPDATE memory_index v SET listed = true FROM page p
-    WHERE v.namespace = $1 AND v.agent_id = $2 AND v.memory_id = p.memory_id RETURNING 1
+    UPDATE memory_index v SET listed = true WHERE v.namespace = $1 AND v.agent_id = $2
+        AND v.memory_id = ANY(ARRAY(SELECT memory_id FROM page)) RETURNING 1
 )
 SELECT count(*) FROM marked
 """

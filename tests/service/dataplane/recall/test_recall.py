@@ -162,6 +162,19 @@ async def test_a_large_agents_choice_answers_as_ranking_everything_does(dsn: str
             assert await connection.fetchval(left) == 0
 
 
+async def test_to_delete_a_few_memories_of_a_young_large_agent_reads_few_of_its_words(dsn: str, tmp_path: Path) -> None:
+    read = """SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables
+        WHERE relname = 'memory_words'"""
+    async with running(**settings(dsn, tmp_path, exact_up_to=500, index_check_seconds=0.2)) as api:
+        ids = await store(api, "young", invented(1500, seed=9))
+        await listed_as_large(api, "young")
+        async with api.db.tenant("team-a") as connection:
+            await connection.execute("DELETE FROM agent_memories WHERE id = ANY($1::uuid[])", ids[:5])
+            rows = await connection.fetchval(read)
+            words = await connection.fetchval("SELECT count(*) FROM memory_words WHERE agent_id = 'young'")
+        assert rows < 300 < words
+
+
 async def test_of_memories_with_one_common_word_those_are_chosen_that_ranking_all_puts_first(
     dsn: str, tmp_path: Path
 ) -> None:
