@@ -107,9 +107,7 @@ class ShadowChaos(Chaos):
 
 TestShadowChaos = ShadowChaos.TestCase
 TestShadowChaos.settings = settings(
-    max_examples=max(10, settings().max_examples // 3),
-    stateful_step_count=15,
-    suppress_health_check=list(HealthCheck),
+    max_examples=max(10, settings().max_examples // 3), stateful_step_count=15, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -180,7 +178,5 @@ class ExperimentChaos(Fate):
 
 TestExperimentChaos = ExperimentChaos.TestCase
 TestExperimentChaos.settings = settings(
-    max_examples=max(10, settings().max_examples // 3),
-    stateful_step_count=15,
-    suppress_health_check=list(HealthCheck),
+    max_examples=max(10, settings().max_examples // 3), stateful_step_count=15, suppress_health_check=list(HealthCheck)
 )

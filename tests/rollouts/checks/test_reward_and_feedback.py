@@ -98,8 +98,4 @@ def test_the_rewarded_and_rated_episodes_alone_are_outcomes() -> None:
     assert feedback.outcomes(people, arm, PLAIN) == Counts(10, 7.5)
     assert feedback.in_unit(people, 0.75) == 0.5
     silent = ArmEvidence(episodes=100)
-    assert (kind.weight(silent), kind.value(metric, silent), kind.outcomes(metric, silent, PLAIN)) == (
-        0,
-        None,
-        None,
-    )
+    assert (kind.weight(silent), kind.value(metric, silent), kind.outcomes(metric, silent, PLAIN)) == (0, None, None)

@@ -103,11 +103,7 @@ spec:
 @pytest.mark.parametrize(
     ("right", "wrong", "refusal"),
     [
-        (
-            "minEpisodes",
-            "minEpisode",
-            r"LearningAgent lake: spec\..*steps\[0\]\.minEpisode: .*you mean minEpisodes\?",
-        ),
+        ("minEpisodes", "minEpisode", r"LearningAgent lake: spec\..*steps\[0\]\.minEpisode: .*you mean minEpisodes\?"),
         ("name: lake}\nspec", "}\nspec", r"agent\.yaml: LearningAgent: metadata\.name: ''"),
         ("{name: lake}\nspec", "{name: My_Lake}\nspec", r"metadata\.name: 'My_Lake'"),
         ("v1alpha1", "v2", r"apiVersion, kind: \['learnloop\.dev/v2', 'LearningAgent'\]"),

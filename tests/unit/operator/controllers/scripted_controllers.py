@@ -53,13 +53,6 @@ class Leading:
 
 def runtime(*controllers: Scripted, reads=None) -> Runtime:
     made = Runtime(
-        controllers,
-        Applied(),
-        None,
-        Leading(),
-        OperatorMetrics(),
-        workers=2,
-        resync_seconds=60,
-        reads=reads,
+        controllers, Applied(), None, Leading(), OperatorMetrics(), workers=2, resync_seconds=60, reads=reads
     )
     return made

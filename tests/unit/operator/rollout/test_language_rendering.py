@@ -16,11 +16,7 @@ SERVERS = {"vllm": "vllm:1", "llama.cpp": "llama:1"}
 
 
 def speaking(
-    uri: str = "pvc://models/llama",
-    arm: str | None = None,
-    language=None,
-    rules: PodRules | None = None,
-    **spec,
+    uri: str = "pvc://models/llama", arm: str | None = None, language=None, rules: PodRules | None = None, **spec
 ) -> Snapshot:
     model = {"uri": arm or f"base://{BASE}", "sha256": SHA if arm else BASE}
     fields = {"model": model, "languageModel": {"base": {"uri": uri, "sha256": BASE}, "contextLength": 4096}, **spec}

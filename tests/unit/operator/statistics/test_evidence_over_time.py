@@ -249,8 +249,7 @@ def test_a_canary_that_turns_bad_late_loses_its_credit_and_is_called_worse() -> 
 
 
 @pytest.mark.parametrize(
-    ("worse", "fine", "claim"),
-    [(9.0, 0.0, "worse"), (0.0, 9.0, "fine"), (9.0, 9.0, "fine"), (4.0, 4.0, "undecided")],
+    ("worse", "fine", "claim"), [(9.0, 0.0, "worse"), (0.0, 9.0, "fine"), (9.0, 9.0, "fine"), (4.0, 4.0, "undecided")]
 )
 def test_a_drop_that_is_proven_tolerable_is_no_reason_to_roll_back(worse: float, fine: float, claim: Claim) -> None:
     assert proven(LookMemory(worse=worse, fine=fine), BAR) == claim

@@ -118,12 +118,7 @@ def test_a_batch_is_of_both_kinds_and_the_losses_of_each_are_told(make_order, tm
     assert losses["total"] == pytest.approx(0.75 * losses["local"] + 0.25 * losses["memory"])
 
 
-VARIANTS = [
-    ("dqn", {}),
-    ("dqn", {"prioritized": True}),
-    ("dqn", {"curiosity": {}}),
-    ("sac", {}),
-]
+VARIANTS = [("dqn", {}), ("dqn", {"prioritized": True}), ("dqn", {"curiosity": {}}), ("sac", {})]
 
 
 @pytest.mark.parametrize(("algorithm", "more"), VARIANTS)

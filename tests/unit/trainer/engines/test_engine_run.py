@@ -122,19 +122,9 @@ def test_a_program_is_checked_without_a_cluster(tmp_path: Path, capfd: pytest.Ca
 @pytest.mark.parametrize(
     ("algorithm", "world", "settings", "problem"),
     [
-        (
-            "crossq",
-            "Steered",
-            {},
-            "policy: 'MultiInputPolicy' is not a policy of crossq.* images need it",
-        ),
+        ("crossq", "Steered", {}, "policy: 'MultiInputPolicy' is not a policy of crossq.* images need it"),
         ("ars", "Recall", {"policy": "CnnPolicy"}, "policy: 'CnnPolicy' is not a policy of ars"),
-        (
-            "ppo",
-            "Parts",
-            {"policy": "CnnPolicy"},
-            "one image.* camera.type, keys, word; set it to MultiInputPolicy",
-        ),
+        ("ppo", "Parts", {"policy": "CnnPolicy"}, "one image.* camera.type, keys, word; set it to MultiInputPolicy"),
         ("ppo", "Recall", {"policy": "CnnPolicy"}, "and testing.training.seen_worlds:Recall shows observation"),
         ("ppo", "Small", {}, "spec.data.environment.*shows observation as an image of 7 × 7 × 3, which CnnPolicy"),
         ("ppo", "Film", {"policy": "MultiInputPolicy"}, "image of 2 × 36 × 36 × 3.* have two or three dimensions"),

@@ -61,10 +61,7 @@ def test_who_follows_the_trend_carefully_earns_something_in_the_wildest_market()
 
 @pytest.mark.parametrize(
     ("name", "policy"),
-    [
-        ("markets:Trading", following(0.5)),
-        ("markets:Trading", random(3)),
-    ],
+    [("markets:Trading", following(0.5)), ("markets:Trading", random(3))],
     ids=["a trend follower", "a random trader"],
 )
 def test_a_fixed_policy_earns_less_at_every_harder_level(name: str, policy: Policy) -> None:

@@ -379,12 +379,7 @@ TINY = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 
     ],
 )
 def test_the_record_has_the_learners_own_estimate_of_what_it_wanted_where_it_has_one(
-    make_order: Callable[..., Order],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    algorithm: str,
-    name: str,
-    safety,
+    make_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, name: str, safety
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_AUDIT_LOG", str(tmp_path / "audit.jsonl"))
     small = {} if algorithm == "ppo" else TINY
