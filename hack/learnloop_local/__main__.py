@@ -16,7 +16,7 @@ import uvloop
 import yaml
 
 from learnloop_local import machine, pods
-from learnloop_local.store import Refused
+from learnloop_local.store import Refused, Store
 from learnloop_operator.cli import cluster, main as plugin
 from learnloop_operator.core import conditions
 from learnloop_operator.kube import kinds
@@ -76,7 +76,8 @@ async def _work(here: machine.Machine, files: list[Path], namespace: str) -> Non
         for file in files:
             for line in here.apply(file, namespace):
                 _say(line)
-        parts = [asyncio.create_task(part) for part in (here.ended(), _follow(here), _console(here))]
+        work = here.ended(), _lead(here), _follow(here.store), _console(here)
+        parts = [asyncio.create_task(part) for part in work]
         try:
             await asyncio.gather(*parts)
         finally:
@@ -89,16 +90,22 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-async def _follow(here: machine.Machine) -> None:
-    """Say each change of what users look at, why a pod waits, and how a program of yours plays an agent."""
-    before: dict[tuple[str, str], str] = {}
-    store, agents = here.store, set[tuple[str, str]]()
+async def _lead(here: machine.Machine) -> None:
+    """Say of each agent how a program of yours plays it."""
+    before: set[tuple[str, str]] = set()
     while True:
-        for agent in store.every(kinds.LEARNING_AGENT):
+        for agent in here.store.every(kinds.LEARNING_AGENT):
             place = agent["metadata"]["namespace"], agent["metadata"]["name"]
-            if place not in agents:
-                agents.add(place)
+            if place not in before:
+                before.add(place)
                 _say(f"LearningAgent {place[1]}: `source {here.agent_settings(*place)}`, and your program plays it")
+        await asyncio.sleep(0.5)
+
+
+async def _follow(store: Store) -> None:
+    """Say each change of what users look at, and why a pod waits."""
+    before: dict[tuple[str, str], str] = {}
+    while True:
         for kind in (*SHOWN, kinds.POD):
             for body in store.every(kind):
                 status, key = body.get("status") or {}, (kind.kind, body["metadata"]["name"])

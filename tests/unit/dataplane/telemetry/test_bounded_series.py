@@ -24,6 +24,7 @@ def tell_all(metrics: Metrics, space: str, agent: str) -> None:
         metrics.agents.trajectory(space, agent, version)
         metrics.agents.reward(space, agent, version, 1.0)
     metrics.agents.recent(space, agent, [Recent(None, 1.0, 1.0, 0.0), Recent("a", 1.0, 1.0, 0.0)])
+    metrics.agents.opinion(space, agent, 1.0)
     metrics.agents.judged(space, agent, 1, True)
     beat = {"job": f"{agent}-1", "attempt": 0, "phase": "training", "step": 1, "total_steps": 2, "world_size": 1}
     figures = {"steps_per_second": 1.0, "figures": FIGURES, "agent": agent, "at": datetime(2026, 1, 1, tzinfo=UTC)}

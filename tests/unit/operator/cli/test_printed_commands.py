@@ -11,7 +11,7 @@ from learnloop_operator.cli import main
 ROOT = Path(__file__).parents[4]
 PARTS = ("crds", "operator", "trainer_image", "serving_image", "memory_image", "agent_sdk")
 PLACEHOLDER = "x"
-COMMAND = re.compile(r"kubectl learnloop ([a-z]\w*)((?: +(?:--?[a-z][-a-z]*|[A-Za-z_./:]+))*)")
+COMMAND = re.compile(r"kubectl learnloop ([a-z]\w*)((?: +(?:--?[a-z][-a-z0-9]*|[A-Za-z_./:]+))*)")
 RAW = re.compile(rf"{re.escape(GROUP)}/(?:train|{'|'.join(VERBS)})\b")
 
 

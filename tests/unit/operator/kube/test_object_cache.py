@@ -132,6 +132,7 @@ async def test_a_suspended_training_job_asks_only_for_what_may_have_to_go() -> N
 
     services = SimpleNamespace(kube=kube, data_plane=Plane(), settings=Settings(), clock=lambda: NOW, cache=None)
     controller = TrainingJobController(services)
+    kube.objects["TrainingJob", "t"]["status"] = {"phase": "Suspended"}
     assert await controller.gather("ns", "t") is not None
     assert (kube.requests, requests) == (["t"] * 4, []), "itself and a gang of any backend; no pods, no run"
     kube.objects["TrainingJob", "t"]["status"] = {"attempts": 1}
