@@ -58,7 +58,8 @@ def index(content: dict[str, object], speaker: str, session: str | None, analyze
 
 def _about(spoken: str, kind: statements.Kind, analyzer: Analyzer) -> bytes:
     about, denies = statements.subject(spoken, kind)
-    subject, every = ({root(stem) for stem in analyzer.terms(text, stored=True)} for text in (about, spoken))
+    # In the order of the text: "from German to English" is not about the same as "from English to German".
+    subject, every = (dict.fromkeys(map(root, analyzer.terms(text, stored=True))) for text in (about, spoken))
     marks = denies * ranking.DENIES
     packed = [term_hash(each) << 8 | (each in subject) * ranking.SUBJECT | marks for each in every]
     return np.array(packed[:MAX_TERMS], "<u4").tobytes()

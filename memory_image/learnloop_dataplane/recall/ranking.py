@@ -358,18 +358,18 @@ def standing_kinds(memories: Memories) -> NDArray[np.int64]:
 
     A withdrawal ends those before it, of its agent, person and speaker, that have all the roots that it is about: one
     that stands in error is recalled with its withdrawal, one that ends in error is lost. An instruction or a preference
-    ends those of the opposite sense about the same roots. A reset ends all their instructions. What is given again
-    stands. Of very many only the newest count, and older ones are statements.
+    ends those of the opposite sense about the same roots in one order. A reset ends all their instructions. What is
+    given again stands. Of very many only the newest count, and older ones are statements.
     """
     kinds = np.where(memories.kinds == Kind.REPLACEMENT, Kind.INSTRUCTION, memories.kinds)
     rows, last = memories.as_spoken(np.flatnonzero(kinds)), np.cumsum(memories.roots)
     kinds[rows[:-MOST_STATED]] = Kind.STATEMENT
     standing: dict[tuple[int, int], set[int]] = defaultdict(set)  # by owner and root
-    about: dict[int, tuple[set[int], bool | None, set[int]]] = {}  # subject, whether it denies, all roots
+    about: dict[int, tuple[list[int], bool | None, set[int]]] = {}  # subject, whether it denies, all roots
     for row in rows[-MOST_STATED:].tolist():
         kind, owner = int(memories.kinds[row]), int(memories.owners[row])
         marked = memories.about[last[row] - memories.roots[row] : last[row]].tolist()
-        subject, denies = {each >> 8 for each in marked if each & SUBJECT}, any(each & DENIES for each in marked)
+        subject, denies = [each >> 8 for each in marked if each & SUBJECT], any(each & DENIES for each in marked)
         ended: set[int] = set()
         if kind == Kind.RESET:
             ended = {other for other in standing[owner, EVERY] if kinds[other] == Kind.INSTRUCTION}
