@@ -128,14 +128,20 @@ def correct(terms: Terms, to_come: Floats, discount: float, seed: int) -> Correc
         below += float(share * max(0.0, beyond - going_on * least[steps]))
         above += float(share * max(0.0, going_on * best[steps] - beyond))
 
-    def interval(values: Floats, moved: Floats) -> tuple[float, float, float]:
-        ends = np.stack((np.quantile(values[1:], (0.025, 0.975)), values[0] + _studentised(moved, counts[1:])))
+    speaking = float(reach[:steps].min()) if steps else 0.0
+    # No resample has what no episode had: so often it may come all the same (Clopper & Pearson, 1934, of none).
+    rare = 1.0 - 0.025 ** (1.0 / max(1.0, speaking))
+    unmet = rare * (np.array((to_come[:, 0].min(), to_come[:, 0].max())) - worths[0])
+
+    def interval(values: Floats, moved: Floats, share: float) -> tuple[float, float, float]:
+        bootstraps = np.quantile(values[1:], (0.025, 0.975)), values[0] + _studentised(moved, counts[1:])
+        ends = np.stack((*bootstraps, values[0] + share * unmet))
         low, high = ends[:, 0].min(), ends[:, 1].max()
         return float(values[0]), float(min(low, values[0])) - below, float(max(high, values[0])) + above
 
-    value, low, high = interval(worths, moved)
-    gain, gain_low, gain_high = interval(gains, moved - (returns - returns.mean()))
-    speaking = float(reach[:steps].min()) if steps else 0.0
+    value, low, high = interval(worths, moved, 1.0)
+    differs = min(1.0, float(np.abs(weights - 1.0).max(initial=0.0)))  # what both policies do changes no gain
+    gain, gain_low, gain_high = interval(gains, moved - (returns - returns.mean()), differs)
     return Corrected(value, low, high, gain, gain_low, gain_high, steps, speaking, (below + above) / 2)
 
 
@@ -244,6 +250,8 @@ def _refusal(result: Corrected, wide: float, longest: int) -> str:
     if not result.steps:
         why = f"the weights of the first step speak for fewer than {LEAST_EFFECTIVE:g} episodes"
         return f"the policy does what was hardly ever logged: {why}; log more episodes that explore"
+    if not wide:
+        return "no logged step has a reward, so that every policy looks the same; log rewards"
     half, most = (result.high - result.low) / 2, WIDEST * wide
     if half > most:
         return (

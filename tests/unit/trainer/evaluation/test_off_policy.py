@@ -93,6 +93,18 @@ def test_few_rewards_tell_little_of_how_many_there_could_have_been() -> None:
     assert estimate.high >= 0.0432
 
 
+@pytest.mark.parametrize(("ratio", "high"), [(1.0, 0.0183), (18.0, 0.08)])
+def test_a_proof_without_any_of_the_rare_rewards_does_not_rule_them_out(ratio: float, high: float) -> None:
+    """The exact interval of none in 200 by Clopper and Pearson; and of forty, which have the most weight."""
+    weights = np.ones((200, 1)) if ratio == 1.0 else np.append(np.full(40, ratio), np.full(360, 0.1))[:, None]
+    reward = np.zeros(weights.shape)
+    logged = np.append(reward, [[1.0], [1.0]], axis=0)
+    estimate = correct(terms(weights, reward), logged, 1.0, 0)
+    assert estimate.low == 0
+    assert estimate.high >= high - 1e-4
+    assert estimate.gain_high >= (0.0 if ratio == 1.0 else high)
+
+
 def test_what_nobody_did_in_the_log_widens_the_interval_to_all_that_was_ever_to_come() -> None:
     """The log never takes the action that the policy takes nine times in ten; the model is far too hopeful of it."""
     reward = np.random.default_rng(0).choice([-1.0, 1.0], (500, 1))
@@ -196,7 +208,9 @@ def test_where_every_step_earns_the_same_every_policy_is_worth_what_was_logged(r
     assert one.gain == pytest.approx(0.0, abs=1e-9 * abs(truth))
     assert one.low <= truth + 1e-9 * abs(truth)
     assert one.high >= truth - 1e-9 * abs(truth)
-    if length == 1 or not reward:
+    if not reward:
+        assert "no logged step has a reward" in estimate.refused
+    elif length == 1:
         assert estimate.verdict, estimate.refused
 
 
