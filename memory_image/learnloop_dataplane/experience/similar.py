@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from learnloop_api.wire.base import LARGEST
 from learnloop_api.wire.trajectory import SimilarExperience, SimilarExperiences
 from learnloop_dataplane import data_keys
 from learnloop_dataplane.concurrency.limits import in_thread
@@ -97,8 +98,9 @@ def _ranked(steps: Steps, state: NDArray[np.float64], k: int) -> SimilarExperien
         return SimilarExperiences(looked_at=0, experiences=[])
     states = np.asarray([episode.states[place] for episode, place in steps], dtype=np.float64)
     deviation = states.std(axis=0)
-    deviation[deviation == 0] = 1.0
-    distance = np.linalg.norm((states - state) / deviation, axis=1)
+    deviation[np.ptp(states, axis=0) == 0] = 1.0  # that of 0.1 a thousand times is 1e-16
+    with np.errstate(over="ignore"):
+        distance = np.minimum(np.linalg.norm((states - state) / deviation, axis=1), LARGEST)
     order = np.argsort(distance, kind="stable")[:k]
     pairs = ((steps[number], float(distance[number])) for number in order)
     nearest = [_experience(episode, place, len(state), far) for (episode, place), far in pairs]

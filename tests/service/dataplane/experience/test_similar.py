@@ -24,16 +24,21 @@ async def ask(api: Api, state: list[float], agent: str = "walker", k: int = 5, *
 
 async def test_the_nearest_are_those_of_an_exhaustive_search_on_normalised_states(api: Api) -> None:
     random = np.random.default_rng(3)
-    states = random.normal(size=(120, 4)) * [1.0, 100.0, 0.01, 0.0] + [0.0, 0.0, 0.0, 7.0]
+    states = random.normal(size=(120, 4)) * [1.0, 100.0, 0.01, 0.0] + [0.0, 0.0, 0.0, 0.1]
     for part in range(4):
         await record(api, f"e{part}", states[30 * part : 30 * part + 30].tolist())
     state = states[17] + [0.1, -5.0, 0.001, 1.0]
-    scale = states.std(axis=0) + [0.0, 0.0, 0.0, 1.0]
+    scale = [*states[:, :3].std(axis=0), 1.0]
     distances = np.linalg.norm((states - state) / scale, axis=1)
     answer = await ask(api, state.tolist(), k=7)
     assert answer["looked_at"] == 120
     assert [item["distance"] for item in answer["experiences"]] == pytest.approx(sorted(distances)[:7])
     assert [item["state"] for item in answer["experiences"]] == states[np.argsort(distances)[:7]].tolist()
+
+
+async def test_the_farthest_state_has_an_answer(api: Api) -> None:
+    await record(api, "near", [[0.001], [0.002]], agent="far")
+    assert [item["distance"] for item in (await ask(api, [3.4e38], agent="far"))["experiences"]] == [3.4e38] * 2
 
 
 async def test_an_experience_says_what_was_done_and_what_came_of_it(api: Api) -> None:
