@@ -4,6 +4,7 @@ Each count adds the time of live pods since the count before. The sum and its mo
 operator that dies counts nothing twice, and its successor goes on from there.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,6 +15,8 @@ from pydantic.alias_generators import to_camel
 
 from learnloop_operator.core import plan, times
 
+_GPU = re.compile(r"/gpu$|^nvidia\.com/mig-|^gpu\.intel\.com/")
+"""Extended resources that are GPUs or, each counted as one, slices of them."""
 EVERY = timedelta(minutes=1)
 """Between two counts of pods that neither end nor change phase: a rank that only waits costs few writes."""
 DIGITS = 6
@@ -52,12 +55,14 @@ def reserved(pod: plan.KubeObject) -> Reserved | None:
     if since is None:
         return None
     cpus, gpus = 0.0, 0.0
-    for container in (pod.get("spec") or {}).get("containers") or ():
+    spec = pod.get("spec") or {}
+    sidecars = [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
+    for container in (*(spec.get("containers") or ()), *sidecars):
         resources = container.get("resources") or {}
         for name, value in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
             amount = float(plan.quantity(value) or 0)
             cpus += amount if name == "cpu" else 0.0
-            gpus += amount if name.endswith("/gpu") else 0.0
+            gpus += amount if _GPU.search(name) else 0.0
     ends = [(item.get("state") or {}).get("terminated") or {} for item in status.get("containerStatuses") or ()]
     moments = [times.parse(end.get("finishedAt")) or since for end in ends]
     over = status.get("phase") in ("Succeeded", "Failed")

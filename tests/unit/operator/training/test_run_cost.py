@@ -26,9 +26,14 @@ def working(*pods: Reserved, **changes):
 
 
 def test_a_pod_costs_what_it_requests_from_its_node_on_until_its_last_container_ends() -> None:
-    requests = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "4", "nvidia.com/gpu": "2"}}
+    requests = {
+        "requests": {"cpu": "500m", "memory": "1Gi"},
+        "limits": {"cpu": "4", "nvidia.com/gpu": "1", "nvidia.com/mig-1g.5gb": "1"},
+    }
     ends = [{"state": {"terminated": {"finishedAt": stamp(NOW + seconds)}}} for seconds in (MINUTE, 3 * MINUTE)]
-    spec = {"containers": [{"resources": requests}, {"resources": {"requests": {"cpu": 1}}}]}
+    sidecar = {"restartPolicy": "Always", "resources": {"requests": {"cpu": 1}}}
+    once = {"resources": {"requests": {"cpu": 8}}}
+    spec = {"containers": [{"resources": requests}], "initContainers": [sidecar, once]}
     status = {"startTime": stamp(NOW), "phase": "Running", "containerStatuses": ends}
     assert reserved({"spec": spec, "status": {}}) is None, "no node has taken it"
     assert reserved({"spec": spec, "status": status}) == Reserved(1.5, 2.0, NOW, None)
