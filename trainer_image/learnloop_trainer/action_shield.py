@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.environment_conditions import Constraint, Intervention, Safety
 from learnloop_environments import errors, randomness, rewarded_by_policy, wrappers
-from learnloop_environments.spaces import MASKED, Observations, Step, VectorEnvironment, agents, mask
+from learnloop_environments.spaces import MASKED, Bounds, Observations, Step, VectorEnvironment, agents, mask
 from learnloop_trainer.fallback_policy import FallbackPolicy
 
 FIELD = "spec.safety"
@@ -31,6 +31,8 @@ SLACK = np.float32(1e-5)  # relative rounding that a limit forgives
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float32]
 NOTHING = np.zeros(0, dtype=np.float32)
+LEAST = MASKED / 2
+"""Least logit of a fallback policy, which may mask by itself: a forbidden action is never as good as an allowed one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,16 @@ class Shield:
     """The constraint set of one run."""
 
     def __init__(
-        self, safety: Safety, observations: int, actions: int, *, continuous: bool, policy: bytes | None = None
+        self,
+        safety: Safety,
+        observations: int,
+        actions: int,
+        *,
+        continuous: bool,
+        policy: bytes | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
-        """`policy`: the file of its fallback policy. Raises ConfigError when a constraint or the fallback does not fit
+        """`policy`: the file of its fallback policy, which acts within `bounds`. Raises ConfigError when a constraint or the fallback does not fit
         the spaces, or the fallback breaks a constraint."""
         self.continuous, self._actions = continuous, actions
         self.limits = [
@@ -71,7 +80,9 @@ class Shield:
             self._require_safe_fallback(safety.fallback)
         else:
             uri = safety.fallback_policy.uri if safety.fallback_policy else ""
-            self.policy = FallbackPolicy(policy or b"", uri, observations, actions, continuous=continuous)
+            self.policy = FallbackPolicy(
+                policy or b"", uri, observations, actions, continuous=continuous, bounds=bounds
+            )
             self.fallback = self._always_safe(self.policy.outputs(np.zeros((1, observations), np.float32))[0], safety)
 
     def _limit(self, number: int, constraint: Constraint, observations: int) -> Limit:
@@ -179,7 +190,8 @@ class Shield:
         """The discrete actions [n], or [1] for all, of the fallback."""
         if self.policy is None:
             return np.asarray([int(self.fallback[0])])
-        return np.asarray(mask(self.policy.outputs(observation), self.allowed(observation)).argmax(axis=1))
+        wanted = np.maximum(self.policy.outputs(observation), LEAST)
+        return np.asarray(mask(wanted, self.allowed(observation)).argmax(axis=1))
 
     def unsure(self, observation: Observations, outputs: Floats, tolerance: float) -> Flags:
         """Rows [n] in which rounding of what the policy wants may decide whether the fallback policy acts."""
@@ -387,5 +399,6 @@ def shielded(
     """
     if safety is None:
         return inner
-    shield = Shield(safety, inner.observations, inner.actions, continuous=inner.bounds is not None, policy=policy)
+    spaces, bounds = (inner.observations, inner.actions), inner.bounds
+    shield = Shield(safety, *spaces, continuous=bounds is not None, policy=policy, bounds=bounds)
     return Shielded(inner, shield, trail, exploring=exploring)

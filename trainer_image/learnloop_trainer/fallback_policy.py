@@ -17,9 +17,21 @@ OPSET, PREFIX = 17, "fallback."
 class FallbackPolicy:
     """Acts greedily, for as many observations and actions as the policy that it replaces."""
 
-    def __init__(self, body: bytes, uri: str, observations: int, actions: int, *, continuous: bool) -> None:
-        """Raises ConfigError when the policy in the file has other spaces, remembers, or cannot be exported again."""
-        self._uri, self._name = uri, "action" if continuous else "logits"
+    def __init__(
+        self,
+        body: bytes,
+        uri: str,
+        observations: int,
+        actions: int,
+        *,
+        continuous: bool,
+        bounds: spaces.Bounds | None = None,
+    ) -> None:
+        """Raises ConfigError when the policy in the file has other spaces, remembers, or cannot be exported again.
+
+        `bounds`: its numbers are moved into them.
+        """
+        self._uri, self._name, self._bounds = uri, "action" if continuous else "logits", bounds
         try:
             self._policy = onnx_policy.OnnxPolicy(body)
             self.graph = _prefixed(body)
@@ -31,6 +43,17 @@ class FallbackPolicy:
             problem = f"takes {have[0]} observations for {have[1]} {kinds[have[2]]}"
             problem += f"{' and remembers' if self._policy.memory else ''}, the environment has {observations} for "
             raise errors.ConfigError(FIELD, uri, f"{problem}{actions} {kinds[continuous]}", FIX)
+        if bounds is None:
+            return
+        choices = self._policy.run(np.zeros((1, observations), np.float32)).get("logits", np.zeros((1, 0))).shape[1]
+        if choices != bounds.choices:
+            problem = f"has a choice of {choices} before its numbers, the environment {bounds.choices}"
+            raise errors.ConfigError(FIELD, uri, problem, FIX)
+        for operator, side in (("Max", "low"), ("Min", "high")):
+            before, limit = self.result, f"{PREFIX}within.{side}"
+            self._name = f"{self._name}.{side}"
+            self.graph.initializer.append(onnx.numpy_helper.from_array(getattr(bounds, side)[None], limit))
+            self.graph.node.append(onnx.helper.make_node(operator, [before, limit], [self.result]))
 
     @property
     def result(self) -> str:
@@ -40,9 +63,10 @@ class FallbackPolicy:
     def outputs(self, observation: spaces.Observations) -> NDArray[np.float32]:
         """Its numbers, or logits, [n, actions]; raises NumericError."""
         try:
-            return np.asarray(self._policy.run(observation)[self._name])
+            result = np.asarray(self._policy.run(observation)[self._name.partition(".")[0]])
         except policy.PolicyError as error:
             raise NumericError(f"{FIELD}: {self._uri}: {error}") from None
+        return result if self._bounds is None else np.clip(result, self._bounds.low, self._bounds.high)
 
 
 def _prefixed(body: bytes) -> onnx.GraphProto:

@@ -365,9 +365,9 @@ def shield_of(order: training_order.Order, environment: VectorEnvironment) -> ac
     """The shield that the exported policy has in its graph."""
     if order.spec.safety is None:
         return None
-    continuous, safety = environment.bounds is not None, order.spec.safety
-    spaces = environment.observations, environment.actions
-    return action_shield.Shield(safety, *spaces, continuous=continuous, policy=order.fallback)
+    bounds, spaces = environment.bounds, (environment.observations, environment.actions)
+    continuous, policy = bounds is not None, order.fallback
+    return action_shield.Shield(order.spec.safety, *spaces, continuous=continuous, policy=policy, bounds=bounds)
 
 
 def written(order: training_order.Order, environment: VectorEnvironment, weights: Weights) -> tuple[bytes, OnnxPolicy]:

@@ -25,7 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from learnloop_common.acting.policy import UNSHIELDED
 from learnloop_environments.spaces import MASKED, Bounds
-from learnloop_trainer.action_shield import SLACK, Limit, Shield
+from learnloop_trainer.action_shield import LEAST, SLACK, Limit, Shield
 from learnloop_trainer.fallback_policy import OPSET
 from learnloop_trainer.neural.observation_normalisation import LIMIT, MEAN, SCALE
 
@@ -89,7 +89,8 @@ def mask(shield: Shield, logits: str, result: str) -> Builder:
     if shield.policy is not None:
         best, free = (builder.op("ReduceMax", each, axes=[1], keepdims=1) for each in (logits, flow))
         good = builder.op("And", good, builder.op("LessOrEqual", best, free))
-        instead = _masked(builder, shield, shield.policy.result)
+        instead = builder.op("Max", shield.policy.result, builder.number(LEAST))
+        instead = _masked(builder, shield, instead)
         instead = builder.op("Where", builder.finite(shield.policy.result), instead, only)
         best = builder.op("ArgMax", instead, axis=1, keepdims=0)
         count, ends = np.asarray(len(shield.limits[0].forbidden)), np.asarray([0, 1], dtype=np.float32)

@@ -239,6 +239,34 @@ def random_masks(random: np.random.Generator, actions: int) -> Safety:
     return Safety.model_validate({"constraints": constraints, "fallback": [fallback]})
 
 
+@pytest.mark.parametrize("least", [-1e30, -2e30])
+def test_a_fallback_policy_that_masks_by_itself_never_does_what_is_forbidden(least: float) -> None:
+    own = {"q.0.weight": np.zeros((2, 3), np.float32), "q.0.bias": np.float32([least, least, 0])}
+    safety = {"constraints": [{"name": "never", "forbid": [0, 2]}], "fallback": [1]}
+    shield = Shield(
+        replaced_by_policy(Safety.model_validate(safety)), 2, 3, continuous=False, policy=build(own, "q", "relu", {})
+    )
+    wanted = {**own, "q.0.bias": np.float32([5, 0, 0])}
+    seen = np.zeros((1, 2), dtype=np.float32)
+    assert outputs(build(wanted, "q", "relu", {}, None, shield), seen, ["action"])[0].tolist() == [1]
+    assert shield.project(seen, np.asarray([0]))[0].tolist() == [1]
+
+
+def test_a_fallback_policy_stays_within_the_bounds_and_chooses_where_the_environment_has_choices() -> None:
+    wide = Bounds(np.full(3, -100, np.float32), np.full(3, 100, np.float32))
+    body, seen = conservative(4, 3, wide), np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
+    limits = {"constraints": [{"name": "little", "components": [1], "max": -0.5}], "fallback": [0, -1, 0]}
+    safety, spaces = replaced_by_policy(Safety.model_validate(limits)), {"continuous": True, "policy": body}
+    shield = Shield(safety, 4, 3, **spaces, bounds=BOUNDS)
+    weights = dense("actor", [4, 8, 6], 5.0, 1, 0)
+    (served,) = outputs(build(weights, "actor", "relu", {}, BOUNDS, shield), seen, ["action"])
+    (plain,) = outputs(build(weights, "actor", "relu", {}, BOUNDS), seen, ["action"])
+    assert np.abs(served).max() <= 2
+    assert served == pytest.approx(shield.project(seen, plain)[0], abs=1e-5)
+    with pytest.raises(ConfigError, match="fallbackPolicy: .* has a choice of 0 before its numbers, the environment 3"):
+        Shield(safety, 4, 3, **spaces, bounds=Bounds(np.float32([0, -1, -1]), np.float32([2, 1, 1]), choices=3))
+
+
 def executing(
     safety: Safety, count: int, preferences: Preferences, policy: bytes | None = None
 ) -> tuple[Shielded, list[np.ndarray]]:
