@@ -34,6 +34,10 @@ class Multipliers:
         self._cost, self._episodes = np.zeros(len(constraints)), 0
         self._reported = np.zeros(len(constraints))
 
+    def measured(self, number: int) -> bool:
+        """Whether an episode of this rank has reported the outcome value of a constraint."""
+        return bool(self._reported[number] > 0 or self.values[number] > 0)
+
     def penalised(self, reward: Floats64, cost: Floats64) -> Floats64:
         """Rewards [n], of a team [n, agents], less what the steps cost [n, constraints]."""
         penalty = cost @ self.values

@@ -68,8 +68,8 @@ class Shield:
         policy: bytes | None = None,
         bounds: Bounds | None = None,
     ) -> None:
-        """`policy`: the file of its fallback policy, which acts within `bounds`. Raises ConfigError when a constraint or the fallback does not fit
-        the spaces, or the fallback breaks a constraint."""
+        """`policy`: the file of its fallback policy, which acts within `bounds`. Raises ConfigError when a
+        constraint or the fallback does not fit the spaces, or the fallback breaks a constraint."""
         self.continuous, self._actions = continuous, actions
         self.limits = [
             self._limit(number, constraint, observations) for number, constraint in enumerate(safety.constraints)

@@ -113,7 +113,7 @@ def _adapter(body: bytes) -> tuple[int, float]:
     try:
         config = json.loads(body)
         rank, alpha = int(config["r"]), float(config["lora_alpha"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise EngineMistaken(f"{ADAPTER_CONFIG}: has no numbers r and lora_alpha ({error!r}); see {PAGE}") from None
     if not 1 <= rank <= MOST_RANK or not 0 < alpha < 1e6:
         raise EngineMistaken(f"{ADAPTER_CONFIG}: r {rank} is not from 1 to {MOST_RANK}, or lora_alpha not above 0")

@@ -1,6 +1,6 @@
 """Costs of held-out episodes: outcome values that constraints limit, and interventions of the shield."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from learnloop_api.kinds.reward_policy import SafetyConstraint
 from learnloop_api.wire.training import Cost
 from learnloop_common.reward_rules.outcome_values import OutcomeValues, source
-from learnloop_environments import VectorEnvironment, spaces, wrappers
+from learnloop_environments import VectorEnvironment, errors, spaces, wrappers
 from learnloop_trainer import action_shield, statistics
 from learnloop_trainer.evaluation.held_out_episodes import World
 
@@ -43,15 +43,16 @@ class Costed(wrappers.Wrapper):
         return step
 
     def costs(self) -> NDArray[np.float64]:
-        """[members, keys]; a value that an episode does not report counts 0."""
-        return np.asarray([[one.get(key, 0.0) for key in self._keys] for one in self._values])
+        """[members, keys]; NaN for a value that an episode does not report."""
+        return np.asarray([[one.get(key, np.nan) for key in self._keys] for one in self._values])
 
 
 class Costs:
     """Counts in the held-out episodes of two policies."""
 
-    def __init__(self, limits: Sequence[SafetyConstraint], *, shielded: bool) -> None:
-        self._limits, self._shielded = limits, shielded
+    def __init__(self, limits: Sequence[SafetyConstraint], *, shielded: bool, trained: Collection[str] = ()) -> None:
+        """`trained`: names of constraints whose values training reported."""
+        self._limits, self._shielded, self._trained = limits, shielded, trained
         self._keys = [*(one.key for one in limits), *([INTERVENTIONS] if shielded else [])]
         self._made: list[list[Costed]] = []
 
@@ -67,10 +68,22 @@ class Costs:
         return opened if self._keys else world
 
     def compared(self, seed: int) -> list[Cost]:
-        """Costs of the first policy, each with the second one's mean."""
+        """Costs of the first policy, each with the second one's mean. A value that an episode does not report counts 0.
+
+        Raises ConfigError for a constraint's value that neither training nor any of the episodes reported.
+        """
         if not self._keys:
             return []
         ours, others = (np.concatenate([one.costs() for one in made]) for made in self._made[:2])
+        silent = np.isnan(ours).all(axis=0) & np.isnan(others).all(axis=0)
+        for limit, nothing in zip(self._limits, silent, strict=False):
+            if nothing and limit.name not in self._trained:
+                problem, fix = (
+                    "was reported by no episode, so nothing shows that it holds",
+                    "report it, where it is 0 too",
+                )
+                raise errors.ConfigError(f"RewardPolicy constraints {limit.name}", limit.key, problem, fix)
+        ours, others = np.nan_to_num(ours), np.nan_to_num(others)
         named = [(one.name, one.maximum) for one in self._limits] + [(INTERVENTIONS, None)] * self._shielded
         costs = []
         for column, (name, maximum) in enumerate(named):

@@ -141,7 +141,7 @@ def compared(network: LanguageNetwork, again: Any, episodes: Sequence[rows.Episo
     for batch in rows.batches(spoken, range(len(spoken)), budget, network.device):
         trained, stored = network.score(batch), other.score(batch)
         gap = (trained.log_prob - stored.log_prob).abs()
-        most = max(most, float(gap.max()))
+        most = max(most, float(gap.max().nan_to_num(float(np.finfo(np.float32).max))))  # NaN: no number at all
         agreed += int((gap <= MOST_DIFFERENCE).sum())
         count += len(gap)
     if not count:

@@ -1,14 +1,14 @@
 """The proof of a policy of numbers: by playing, or by the log without an environment."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.reward_policy import SafetyConstraint
 from learnloop_api.wire.training import Interval, OffPolicy, Parity, ReturnEstimate
+from learnloop_environments.multipliers import Multipliers
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_environments.spaces import ActionSpace, Bounds, Observations, VectorEnvironment
 from learnloop_trainer import (
@@ -74,11 +74,13 @@ def by_playing(
     greedy: export.OnnxPolicy,
     baseline: Policy,
     reporter: progress_reporter.Reporter,
-    limits: Sequence[SafetyConstraint] = (),
+    penalties: Multipliers | None = None,
 ) -> Judgement:
-    """`limits`: constraints whose means the proof has to show."""
+    """`penalties`: of constraints whose means the proof has to show."""
+    limits = () if penalties is None else penalties.constraints
+    trained = [one.name for at, one in enumerate(limits) if penalties is not None and penalties.measured(at)]
     reporter.phase("evaluating", "playing held-out episodes")
-    wanted, costs = order.spec.evaluation, Costs(limits, shielded=order.spec.safety is not None)
+    wanted, costs = order.spec.evaluation, Costs(limits, shielded=order.spec.safety is not None, trained=trained)
     evaluation, ours, met = measured(order, policy, reporter, "exported policy", wanted.episodes, costs=costs)
     before, others, _ = measured(order, baseline, reporter, "baseline", wanted.episodes, costs=costs)
     fields: dict[str, Any] = {"evaluation": evaluation, "baseline": before}
@@ -239,8 +241,7 @@ def prove_policy(run: training_loop.Run, training: policy_training.PolicyTrainin
         judged = by_log(order, policy, learner, training.read.proof, run.reporter)
     else:
         serving = baseline.policy(order, baseline.artifact(order, store), environment.observations, actions, bounds)
-        limits = training.penalties.constraints if training.penalties is not None else ()
-        judged = by_playing(order, policy, greedy, serving, run.reporter, limits)
+        judged = by_playing(order, policy, greedy, serving, run.reporter, training.penalties)
     run.reporter.phase("exporting", "comparing the exported policy with the trained one")
     samples, real = witnesses(order, store, judged.met, actions, bounds)
     shield, unsure = exported_policy.shield_of(order, environment), None

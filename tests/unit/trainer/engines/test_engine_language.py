@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from learnloop_api.wire.training import Proof
@@ -20,6 +21,7 @@ from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.engines import check
 from learnloop_trainer.engines.engine_process import EngineMistaken
+from learnloop_trainer.errors import ExportError
 from learnloop_trainer.export.language_model_files import read
 from learnloop_trainer.language.base_model import folder_digest
 from testing.language.tiny_model import model, tokeniser
@@ -116,6 +118,7 @@ def test_what_it_hands_in_is_proven_by_conversations_and_stored_as_learnloops_ow
         ({"modules_to_save": ["lm_head"]}, "adapter_config.json: modules_to_save: .*is not served"),
         ({"r": 2}, "adapter_model.safetensors: does not fit the base model: .* and r is 2"),
         ({"r": None}, "adapter_config.json: has no numbers r and lora_alpha"),
+        ({"r": float("inf")}, "adapter_config.json: has no numbers r and lora_alpha"),
     ],
 )
 def test_an_adapter_of_another_kind_is_refused(config: dict[str, Any], sentence: str, base, learned, tmp_path) -> None:
@@ -140,6 +143,15 @@ def test_files_that_break_the_contract_are_refused(
 ) -> None:
     with pytest.raises(EngineMistaken, match=sentence):
         proof_of(base, learned / "adapter", tmp_path, PROGRAM.replace(words, others))
+
+
+def test_weights_that_are_no_numbers_are_not_proven(base: Path, learned: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(learned / "adapter", other)
+    weights = load_file(other / "adapter_model.safetensors")
+    save_file({name: part * float("nan") for name, part in weights.items()}, other / "adapter_model.safetensors")
+    with pytest.raises(ExportError, match="the exported weights differ from the trained ones"):
+        proof_of(base, other, tmp_path)
 
 
 def test_a_behaviour_is_of_policies_of_numbers(base: Path, learned: Path, tmp_path: Path) -> None:

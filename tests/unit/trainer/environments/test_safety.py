@@ -263,7 +263,9 @@ def test_a_fallback_policy_stays_within_the_bounds_and_chooses_where_the_environ
     (plain,) = outputs(build(weights, "actor", "relu", {}, BOUNDS), seen, ["action"])
     assert np.abs(served).max() <= 2
     assert served == pytest.approx(shield.project(seen, plain)[0], abs=1e-5)
-    with pytest.raises(ConfigError, match="fallbackPolicy: .* has a choice of 0 before its numbers, the environment 3"):
+    with pytest.raises(
+        ConfigError, match=r"fallbackPolicy: .* has a choice of 0 before its numbers, the environment 3"
+    ):
         Shield(safety, 4, 3, **spaces, bounds=Bounds(np.float32([0, -1, -1]), np.float32([2, 1, 1]), choices=3))
 
 
