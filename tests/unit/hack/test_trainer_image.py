@@ -53,16 +53,6 @@ def test_each_accelerator_installs_the_lock_that_leaves_out_what_it_has(tmp_path
     assert (torch.read_text() if torch.exists() else "") == ("/base/site-packages\n" if accelerator == "rocm" else "")
 
 
-def test_an_image_for_cpus_multiplies_matrices_by_openblas_or_is_not_built(tmp_path: Path) -> None:
-    done, calls = run(tmp_path / "one", "cpu")
-    assert done.returncode == 0
-    (install,) = [call for call in calls if call.startswith("apt-get install")]
-    assert "libopenblas0-openmp" in install
-    done, calls = run(tmp_path / "two", "cpu", BLAS="/usr/lib/x86_64-linux-gnu/blas/libblas.so.3.12.1")
-    assert done.returncode != 0
-    assert not [call for call in calls if call.startswith("pip")]
-
-
 def test_a_base_image_without_rocm_and_an_unknown_accelerator_are_refused_with_the_fix(tmp_path: Path) -> None:
     done, calls = run(tmp_path / "one", "rocm", NO_ROCM="1")
     assert (done.returncode, "name an image that has" in done.stderr) == (2, True)

@@ -262,9 +262,11 @@ class ContinuousRun(Continuous):
 
 NOT_CONTINUOUS = (
     f"self.workers > 0 || has(self.study) || has(self.deadlineSeconds) || {FOREIGN}"
+    " || has(self.safety) && has(self.safety.fallbackPolicy)"  # it makes an update's KL from what serves infinite
     f" || self.algorithm in {list(LANGUAGE)}"
 )
 """CEL: no rank of such a run can stay."""
 CONTINUOUS_FIX = (
-    "one rank of engine own stays, for a policy of numbers: set workers to 0, remove study and deadlineSeconds"
+    "one rank of engine own stays, for a policy of numbers: set workers to 0, remove study, deadlineSeconds and "
+    "safety.fallbackPolicy"
 )

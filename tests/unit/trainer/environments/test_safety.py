@@ -247,22 +247,22 @@ def test_a_fallback_policy_that_masks_by_itself_never_does_what_is_forbidden(lea
         replaced_by_policy(Safety.model_validate(safety)), 2, 3, continuous=False, policy=build(own, "q", "relu", {})
     )
     wanted = {**own, "q.0.bias": np.float32([5, 0, 0])}
-    seen = np.zeros((1, 2), dtype=np.float32)
-    assert outputs(build(wanted, "q", "relu", {}, None, shield), seen, ["action"])[0].tolist() == [1]
-    assert shield.project(seen, np.asarray([0]))[0].tolist() == [1]
+    state = np.zeros((1, 2), dtype=np.float32)
+    assert outputs(build(wanted, "q", "relu", {}, None, shield), state, ["action"])[0].tolist() == [1]
+    assert shield.project(state, np.asarray([0]))[0].tolist() == [1]
 
 
 def test_a_fallback_policy_stays_within_the_bounds_and_chooses_where_the_environment_has_choices() -> None:
     wide = Bounds(np.full(3, -100, np.float32), np.full(3, 100, np.float32))
-    body, seen = conservative(4, 3, wide), np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
+    body, states = conservative(4, 3, wide), np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
     limits = {"constraints": [{"name": "little", "components": [1], "max": -0.5}], "fallback": [0, -1, 0]}
     safety, spaces = replaced_by_policy(Safety.model_validate(limits)), {"continuous": True, "policy": body}
     shield = Shield(safety, 4, 3, **spaces, bounds=BOUNDS)
     weights = dense("actor", [4, 8, 6], 5.0, 1, 0)
-    (served,) = outputs(build(weights, "actor", "relu", {}, BOUNDS, shield), seen, ["action"])
-    (plain,) = outputs(build(weights, "actor", "relu", {}, BOUNDS), seen, ["action"])
+    (served,) = outputs(build(weights, "actor", "relu", {}, BOUNDS, shield), states, ["action"])
+    (plain,) = outputs(build(weights, "actor", "relu", {}, BOUNDS), states, ["action"])
     assert np.abs(served).max() <= 2
-    assert served == pytest.approx(shield.project(seen, plain)[0], abs=1e-5)
+    assert served == pytest.approx(shield.project(states, plain)[0], abs=1e-5)
     with pytest.raises(
         ConfigError, match=r"fallbackPolicy: .* has a choice of 0 before its numbers, the environment 3"
     ):

@@ -2,15 +2,12 @@
 
 import sys
 import types
-import warnings
 from itertools import pairwise
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
-from pettingzoo.test import parallel_api_test
 
 from as_gymnasium import SIMULATIONS, Parallel
 from learnloop_environments import Conditions, Team, make
@@ -21,9 +18,7 @@ from learnloop_environments.wrappers import innermost
 from motion import LENGTHS, hand
 from teams import Cooperative
 
-SINGLE = [name for name in SIMULATIONS if not hasattr(SIMULATIONS[name], "agents")]
 ONE_START = {"grids:DeepSea", "grids:KeyDoor", "motion:PointGoals", "teams:TwoStep"}  # every episode begins alike
-TEAMS = [name for name in SIMULATIONS if hasattr(SIMULATIONS[name], "agents")]
 
 
 def opened(name: str, count: int = 6, split: Split = Split.TRAINING, **conditions) -> VectorEnvironment:
@@ -36,20 +31,6 @@ def random_actions(environment: VectorEnvironment, random: np.random.Generator) 
     if environment.bounds is None:
         return random.integers(0, environment.actions, shape)
     return random.uniform(-1.5, 1.5, (*shape, environment.actions)).astype(np.float32)
-
-
-@pytest.mark.parametrize("name", SINGLE)
-def test_every_single_agent_environment_satisfies_gymnasiums_checker(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about infinite observation bounds
-        check_env(gymnasium.make(f"learnloop/{SIMULATIONS[name].__name__}-v1").unwrapped, skip_render_check=True)
-
-
-@pytest.mark.parametrize("name", TEAMS)
-def test_every_team_satisfies_pettingzoos_parallel_api_test(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        parallel_api_test(Parallel(name), num_cycles=60)
 
 
 @pytest.mark.parametrize("name", SIMULATIONS)

@@ -1,4 +1,4 @@
-"""What held-out episodes cost."""
+"""Costs of held-out episodes."""
 
 import pytest
 
