@@ -8,7 +8,6 @@ import typer
 from learnloop_operator.cli.cluster import Cluster
 from learnloop_operator.cli.data_plane_access import DataPlaneAccess
 from learnloop_operator.cli.objects import Object, condition, number, rows, status_of, table
-from learnloop_operator.training import run_cost
 
 EVENTS = 20
 
@@ -70,7 +69,7 @@ def _run(job: Object) -> list[tuple[str, str | None]]:
         ("baseline", number(base.get("mean")) if base else None),
         ("gates", gates),
         ("trained", f"{state.get('startedAt')} to {state.get('finishedAt')}"),
-        ("cost", run_cost.sentence(state["cost"]) if state.get("cost") else None),
+        ("cost", cost_sentence(state["cost"]) if state.get("cost") else None),
     ]
 
 
@@ -283,3 +282,15 @@ def _reward(reward: Object, names: list[str]) -> tuple[str, ...]:
         *(f"{parts[name]:g}" if name in parts else "" for name in names),
         ", ".join(reward["violated"]),
     )
+
+
+def cost_sentence(cost: Object) -> str:
+    """e.g. 1.52 CPU-hours, 0.5 GPU-hours, 1.27 EUR; gained 361.2 per GPU-hour, 142 per EUR"""
+    parts = [f"{cost['cpuHours']:.4g} CPU-hours"]
+    parts += [f"{cost['gpuHours']:.4g} GPU-hours"] if cost["gpuHours"] else []
+    parts += [f"{cost['money']:.4g} {cost['currency']}"] if "money" in cost else []
+    text = ", ".join(parts)
+    if "gainPerHour" not in cost:
+        return text
+    text += f"; gained {cost['gainPerHour']:g} per {'GPU' if cost['gpuHours'] else 'CPU'}-hour"
+    return text + (f", {cost['gainPerMoney']:g} per {cost['currency']}" if "gainPerMoney" in cost else "")

@@ -118,15 +118,3 @@ def priced(cost: Mapping[str, Any], prices: Prices | None, status: Mapping[str, 
         if result.get("money"):
             result["gainPerMoney"] = float(f"{gain / result['money']:.4g}")
     return result
-
-
-def sentence(cost: Mapping[str, Any]) -> str:
-    """e.g. 1.52 CPU-hours, 0.5 GPU-hours, 1.27 EUR; gained 361.2 per GPU-hour, 142 per EUR"""
-    parts = [f"{cost['cpuHours']:.4g} CPU-hours"]
-    parts += [f"{cost['gpuHours']:.4g} GPU-hours"] if cost["gpuHours"] else []
-    parts += [f"{cost['money']:.4g} {cost['currency']}"] if "money" in cost else []
-    text = ", ".join(parts)
-    if "gainPerHour" not in cost:
-        return text
-    text += f"; gained {cost['gainPerHour']:g} per {'GPU' if cost['gpuHours'] else 'CPU'}-hour"
-    return text + (f", {cost['gainPerMoney']:g} per {cost['currency']}" if "gainPerMoney" in cost else "")

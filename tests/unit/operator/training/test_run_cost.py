@@ -5,9 +5,10 @@ from datetime import timedelta
 
 import pytest
 
+from learnloop_operator.cli.explaining_verbs import cost_sentence
 from learnloop_operator.core.counted_transitions import happenings
 from learnloop_operator.core.times import stamp
-from learnloop_operator.training.run_cost import Prices, Reserved, reserved, sentence
+from learnloop_operator.training.run_cost import Prices, Reserved, reserved
 from testing.training.study_simulation import Cluster, run as run_study, spec as study_spec
 from testing.training.training_builders import NOW, after, job, plan, proof, rank, run, situation
 
@@ -85,7 +86,7 @@ def test_prices_make_money_of_hours_and_the_proof_a_gain_of_each() -> None:
     cost = plan(done).status["cost"]
     assert (cost["cpuHours"], cost["gpuHours"], cost["money"], cost["currency"]) == (1.0, 0.5, 2.5, "EUR")
     assert (cost["gainPerHour"], cost["gainPerMoney"]) == (458.0 / 0.5, 183.2)
-    assert sentence(cost) == "1 CPU-hours, 0.5 GPU-hours, 2.5 EUR; gained 916 per GPU-hour, 183.2 per EUR"
+    assert cost_sentence(cost) == "1 CPU-hours, 0.5 GPU-hours, 2.5 EUR; gained 916 per GPU-hour, 183.2 per EUR"
     unpriced = plan(replace(done, prices=None)).status["cost"]
     assert "money" not in unpriced
     assert unpriced["gainPerHour"] == 916.0
