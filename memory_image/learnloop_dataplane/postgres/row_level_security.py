@@ -57,9 +57,10 @@ DECLARE words int[]; owners uuid[]; stems bigint; fewer record; BEGIN
             | (get_byte(v.terms, 4 * i + 3) << 16)), array_agg(v.memory_id), sum(get_byte(v.terms, 4 * i))
         INTO words, owners, stems FROM memory_index v, generate_series(0, length(v.terms) / 4 - 1) AS i
         WHERE v.namespace = of_namespace AND v.agent_id = of_agent AND v.memory_id = ANY(ids) AND v.listed;
-    DELETE FROM memory_words WHERE ctid = ANY(ARRAY(SELECT w.ctid FROM unnest(words, owners) AS t(word, owner),
-        LATERAL (SELECT w.ctid FROM memory_words w WHERE w.namespace = of_namespace AND w.agent_id = of_agent
-            AND w.word = t.word AND w.memory_id = t.owner OFFSET 0) w));
+    FOR fewer IN SELECT DISTINCT word, owner FROM unnest(words, owners) AS t(word, owner) LOOP
+        DELETE FROM memory_words WHERE namespace = of_namespace AND agent_id = of_agent
+            AND word = fewer.word AND memory_id = fewer.owner;
+    END LOOP;
     FOR fewer IN SELECT word, count(DISTINCT owner) AS n FROM unnest(words, owners) AS t(word, owner) GROUP BY word
         UNION ALL SELECT -1, count(DISTINCT owner) FROM unnest(owners) AS t(owner)
         UNION ALL SELECT -2, stems ORDER BY 1 LOOP
