@@ -1,8 +1,11 @@
 """Building what changed and giving the cluster the layers it lacks."""
 
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from cluster import preconditions
@@ -14,6 +17,7 @@ from images.definitions import Definition
 from toolkit import debian_packages
 from toolkit.commands import CommandFailed
 from toolkit.progress import say, step, wait_until
+from toolkit.work_groups import side_by_side
 
 CONTAINERD_SECONDS = 900.0
 
@@ -30,14 +34,21 @@ def build(definitions: list[Definition], state: State | None) -> None:
     notes = Notes(buildah.folder() / "notes.json")
     client = Client(state) if state else None
     bases = {one: base_image.ensure(one) for one in {definition.architecture for definition in definitions}}
-    for definition in definitions:
+
+    def build_one(definition: Definition) -> None:
         base_id = bases[definition.architecture]
         wanted = definition.digest(base_id)
         _build_if_stale(definition, wanted, notes)
         image = buildah.identifier(definition.reference) or ""
         supply_chain.write(definition, wanted, base_id, image, supply_chain.commit())
-        if client:
-            _load_if_missing(definition, client, notes)
+
+    # One core installs packages while another copies the layers of the image before.
+    for built, next_one in pairwise([None, *definitions, None]):
+        jobs = [partial(build_one, next_one)] if next_one else []
+        if client and built:
+            jobs.append(partial(_load_if_missing, built, client, notes))
+        if jobs:
+            side_by_side(*jobs)
 
 
 class Notes:
@@ -45,6 +56,7 @@ class Notes:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lock = threading.Lock()
         self._notes: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
 
     def get(self, reference: str) -> Mapping[str, str]:
@@ -53,10 +65,11 @@ class Notes:
 
     def set(self, reference: str, **facts: str) -> None:
         """Replace what is known of an image, in one rename."""
-        self._notes[reference] = facts
-        new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(self._notes, indent=1))
-        new.rename(self._path)
+        with self._lock:
+            self._notes[reference] = facts
+            new = self._path.with_suffix(".new")
+            new.write_text(json.dumps(self._notes, indent=1))
+            new.rename(self._path)
 
 
 def _build_if_stale(definition: Definition, wanted: str, notes: Notes) -> None:
