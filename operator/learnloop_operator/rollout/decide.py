@@ -42,8 +42,8 @@ def _serving(snapshot: Snapshot) -> ArmState | None:
 def decide(snapshot: Snapshot) -> plan.Plan:
     """Decides the next plan: transitions.py chooses a rule, for a canary steps/canary_steps.py; judging/ judges it.
 
-    A raise: status first, then table; so is an arm on record that leaves an experiment, and no later leader gives its
-    share back. All else: table first, and an arm's pods go one pass after the table stops naming it."""
+    A raise writes the status before the table. So does removing an experiment's arm: no later leader restores its
+    share. Everything else writes the table first, and an arm's pods go one pass after the table stops naming it."""
     if snapshot.deleting:
         return plan.Plan(status=snapshot.status)
     before = current(snapshot)

@@ -114,7 +114,7 @@ class State:
     weight: int = 0
     step_started_at: str | None = None
     step_base: int | None = 0
-    """Episodes of the canary that do not count for the step; None: see judging/judgement.py."""
+    """Episodes of the canary that do not count for the step; None: see judging/watched_arms.py."""
     rollout_started_at: str | None = None
     promoted_at: str | None = None
     blocks: Blocks = ()

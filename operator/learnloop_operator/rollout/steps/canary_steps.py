@@ -1,6 +1,6 @@
 """The way of a canary: it waits for its pods, passes gates, rises step by step, and is promoted or rolled back.
 
-A person's order comes after the checks: a hold or a promotion by hand does not keep a breach from rolling it back.
+A standing order takes effect after the checks: a pause or a promotion by a person does not prevent a rollback.
 """
 
 from dataclasses import replace
