@@ -22,34 +22,6 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_neighbour_of_a_flood_has_a_place_at_once() -> None:
-    places, order, gate = FairPlaces(4), list[str](), asyncio.Event()
-    flood = [asyncio.create_task(work(places, "loud", order, gate)) for _ in range(100)]
-    await settled()
-    assert order == ["loud"] * 3, "one place stays for others"
-    one = asyncio.create_task(work(places, "quiet", order, gate))
-    await settled()
-    assert order[3:] == ["quiet"]
-    gate.set()
-    await asyncio.gather(one, *flood)
-
-
-async def test_two_namespaces_take_turns_however_long_the_queue_of_one_is() -> None:
-    places, order = FairPlaces(1), list[str]()
-
-    async def brief(whose: str) -> None:
-        async with places.of(whose):
-            order.append(whose)
-            await asyncio.sleep(0)
-
-    tasks = [asyncio.create_task(brief("loud")) for _ in range(50)]
-    await settled()
-    begun = len(order)
-    tasks += [asyncio.create_task(brief("quiet")) for _ in range(5)]
-    await asyncio.gather(*tasks)
-    assert Counter(order[begun : begun + 11])["quiet"] >= 4
-
-
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 3)), max_size=40), st.integers(1, 4))
 def test_places_are_never_lost_whoever_gives_up(requests: list[tuple[str, bool, int]], at_once: int) -> None:

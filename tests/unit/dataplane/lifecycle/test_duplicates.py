@@ -1,6 +1,5 @@
 """Finding duplicates takes little work, and finds what comparing each with each finds."""
 
-import time
 from uuid import uuid4
 
 from hypothesis import given, strategies as st
@@ -69,18 +68,3 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(items: list[Item],
     for entry in pairs:
         assert says_the_same(by_id[entry.by], by_id[entry.id])
         assert entry.by not in {other.id for other in pairs}
-
-
-def test_texts_that_were_made_alike_take_no_more_time_each_when_there_are_more_of_them() -> None:
-    def alike(count: int) -> float:
-        beginning = "the run of the nightly import into the billing database of tenant one ended well"
-        recalled = [
-            RecalledMemory([8.0], uuid4(), f"{beginning} {'again ' * (number % 200)}", 0.0) for number in range(count)
-        ]
-        items = [Item(uuid4(), "semantic", each.text, 9.0, 0.5) for each in recalled]
-        started = time.process_time()
-        junk(items, recalled)
-        return (time.process_time() - started) / count
-
-    alike(200)
-    assert alike(2000) < 5 * alike(200)

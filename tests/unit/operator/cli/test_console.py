@@ -1,19 +1,15 @@
 """The console answers its own browser alone, resumes where a reader was, and steers by the command line's verbs."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
-from learnloop_operator.cli.cluster import KubernetesCluster
-from learnloop_operator.cli.console import change_log as cluster_watch
 from learnloop_operator.cli.console.change_log import ChangeLog
 from learnloop_operator.cli.console.server import MOST_BODY, PAGES, Console, open_console
 from learnloop_operator.cli.data_plane_access import DataPlaneAccess
-from learnloop_operator.cli.objects import NoAnswerError, NotAllowedError, VersionGoneError
 from testing.browsers.console_server import Browser, WrittenCluster, served
 
 MOST_BYTES = 200_000
@@ -102,39 +98,6 @@ def test_the_pages_fit_into_200_kilobytes_and_name_no_other_server() -> None:
         text = file.decode().replace("http://www.w3.org/2000/svg", "")
         assert "//" not in "".join(line for line in text.splitlines() if "http" in line), name
         assert "innerHTML" not in text, f"{name}: data would be read as markup"
-
-
-def test_a_reader_gets_all_then_changes_and_all_again_when_it_connects_again(pair: tuple[Console, Browser]) -> None:
-    console, browser = pair
-    console.log.put("modeldeployments", rollout(weight=10))
-    events = browser.stream()
-    name, objects = next(events)
-    assert (name, [item["metadata"] for item in objects]) == ("snapshot", [{"name": "walker", "namespace": "ns"}])
-    console.log.put("modeldeployments", rollout(weight=25))
-    name, changes = next(events)
-    assert (name, changes[0]["object"]["status"]) == ("changes", {"weight": 25})
-    console.log.remove("modeldeployments", "ns", "walker")
-    gone = {"plural": "modeldeployments", "namespace": "ns", "name": "walker", "object": None}
-    assert next(events) == ("changes", [gone])
-    events.close()
-    assert next(browser.stream()) == ("snapshot", [])
-
-
-def test_a_reader_gets_the_newest_of_several_changes() -> None:
-    log = ChangeLog()
-    number = log.read(None, 0.0).number
-    log.put("modeldeployments", rollout(verdict="new"))
-    log.put("modeldeployments", rollout(verdict="newer"))
-    [body] = log.read(number, 0.0).changes.values()
-    assert body["status"] == {"verdict": "newer"}
-
-
-def test_a_list_tells_what_is_gone_and_is_no_change_where_nothing_is() -> None:
-    log = ChangeLog()
-    log.replace("modeldeployments", None, [rollout("a"), rollout("b"), rollout("a", "other")])
-    number = log.read(None, 0.0).number
-    log.replace("modeldeployments", "ns", [rollout("a")])
-    assert log.read(number, 0.0).changes == {("modeldeployments", "ns", "b"): None}
 
 
 def test_evidence_comes_with_the_intervals_of_the_operators_own_arithmetic() -> None:
@@ -249,53 +212,3 @@ def test_rights_are_those_of_the_caller(pair: tuple[Console, Browser], cluster: 
     allowed = json.loads(pair[1].ask("GET", "/rights?namespace=ns")[2])
     assert allowed.pop("train") is False
     assert set(allowed.values()) == {True}
-
-
-class PlayedWatch(KubernetesCluster):
-    """Lists and watches as a test plays them; the last step ends the console."""
-
-    def __init__(self, steps: list) -> None:
-        self.steps, self.requests, self.ended = steps, list[tuple[str, str]](), threading.Event()
-
-    def list_objects(self, plural: str, namespace: str | None) -> tuple[str, list[dict]]:
-        self.requests.append(("list", ""))
-        return "10", [rollout("a")]
-
-    def changes(self, plural: str, namespace: str | None, version: str) -> Iterator[tuple[str, dict]]:
-        self.requests.append(("watch", version))
-        if not self.steps:
-            self.ended.set()
-            raise NotAllowedError("the test is over")
-        step = self.steps.pop(0)
-        if isinstance(step, Exception):
-            raise step
-        yield from step
-
-
-def test_a_watch_goes_on_from_the_last_version_and_lists_again_only_where_it_must(monkeypatch):
-    monkeypatch.setattr(cluster_watch, "KINDS", ["modeldeployments"])
-    monkeypatch.setattr(cluster_watch, "SHORTEST_PAUSE", 0.001)
-    monkeypatch.setattr(cluster_watch, "LONGEST_PAUSE", 0.001)
-
-    def change(kind: str, version: str, name: str = "a") -> tuple[str, dict]:
-        body = rollout(name, verdict=version)
-        return kind, {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
-
-    reads = PlayedWatch(
-        [
-            [change("MODIFIED", "11"), ("BOOKMARK", {"metadata": {"resourceVersion": "15"}})],
-            [change("ADDED", "16", "b"), change("DELETED", "17")],
-            VersionGoneError("too old"),
-            NoAnswerError("the API server does not answer"),
-            ArithmeticError("unexpected"),
-        ]
-    )
-    log = ChangeLog()
-    watching = cluster_watch.ClusterWatch(reads, log, None)
-    watching.start()
-    assert reads.ended.wait(20.0)
-    watching.stop()
-    assert [item for item in reads.requests if item[0] == "watch"][:3] == [("watch", n) for n in ("10", "15", "17")]
-    kinds = " ".join(kind for kind, _ in reads.requests)
-    assert kinds.startswith("list watch watch watch list watch list watch list watch")
-    assert [item["metadata"]["name"] for item in log.read(None, 0.0).snapshot or []] == ["a"], "as the new list has it"

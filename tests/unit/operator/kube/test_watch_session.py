@@ -59,13 +59,6 @@ async def api(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
             yield api
 
 
-async def test_whole_events_pass_as_they_are_however_they_are_cut_into_packets(api: Api) -> None:
-    large = b'{"type":"ADDED","object":{"text":"' + b"x" * 300_000 + b'"}}\n'
-    api.chunks = [EVENT[:10], EVENT[10:] + EVENT, large[:200_000], large[200_000:], error(410) + b"\n"]
-    assert b"".join(await api.watch()) == EVENT + EVENT + large + error(410) + b"\n"
-    assert api.cuts == []
-
-
 @pytest.mark.parametrize(
     "damage",
     [EVENT[:30], EVENT[:-1], b"<html>502 Bad Gateway</html>\n", EVENT[:30] + b"\n", b'{"type":"ERROR","ob}\n'],
@@ -92,17 +85,3 @@ async def test_half_a_list_is_a_connection_that_failed_and_is_tried_again(api: A
     with pytest.raises(aiohttp.ClientConnectionError, match="26 bytes that are not whole JSON"):
         await api.list()
     assert api.cuts == ["trainingjobs"]
-
-
-async def test_a_refusal_is_left_to_kopf(api: Api) -> None:
-    api.status, api.chunks = 403, [b"half"]
-    assert await api.watch() == [b"half"]
-    assert api.cuts == []
-
-
-async def test_refused_credentials_are_known_again_in_a_new_session() -> None:
-    first, again = (session_for(kopf.ConnectionInfo(server="http://127.0.0.1:9", token="a"), print) for _ in "12")
-    other = session_for(kopf.ConnectionInfo(server="http://127.0.0.1:9", token="b"), print)
-    assert first == again != other
-    for session in (first, again, other):
-        await session.aiohttp_session.close()

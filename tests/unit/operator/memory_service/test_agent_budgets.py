@@ -9,8 +9,6 @@ from learnloop_operator.memory_services.service_snapshot import budgets_json, bu
 
 from .test_memory_service import situation
 
-LONGEST = AgentMemorySettings(memories=10_000_000, bytes=999_999 * 2**30)
-
 
 def agent(name: str, service: str | None = "mem", group: str | None = None, **budget) -> dict:
     memory = {"serviceRef": {"name": service}} if service else {}
@@ -39,16 +37,6 @@ def test_of_all_agents_those_count_that_name_it_and_have_a_budget_or_a_group() -
         "b": AgentMemorySettings(memories=20, bytes=2**20),
         "together": AgentMemorySettings(group="support"),
     }
-
-
-def test_another_budget_is_another_config_map_and_the_same_pods() -> None:
-    plans = [decide(situation(budgets=budgets_json("ns", budgets))) for budgets in ({}, {"a": LONGEST})]
-    first, second = (config_map(plan) for plan in plans)
-    assert first["metadata"] == second["metadata"]
-    assert json.loads(first["data"][BUDGETS_KEY]) == {"namespace": "ns", "agents": {}}
-    assert json.loads(second["data"][BUDGETS_KEY])["agents"]["a"]["memories"] == 10_000_000
-    assert [item for item in plans[0].apply if item != first] == [item for item in plans[1].apply if item != second]
-    assert plans[0].apply[0] == first, "it is there before the pods are"
 
 
 def test_the_pods_read_a_directory_that_the_kubelet_keeps_up_to_date() -> None:

@@ -12,10 +12,9 @@ from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.evidence import Evidence
-from learnloop_operator.rollout.fast_lane import UNREACHABLE, PodEvidence, Questions, breach
+from learnloop_operator.rollout.fast_lane import UNREACHABLE, PodEvidence
 from learnloop_operator.rollout.model.snapshot import Defaults, LiveArm, Snapshot, resolve
-from testing.simulation import fast_lane_pods
-from testing.simulation.fast_lane_pods import NOW, SPEC, START, Pod, after, look, watched
+from testing.simulation.fast_lane_pods import NOW, SPEC, START, Pod, after, watched
 
 STABLE = "0" * 8
 
@@ -52,15 +51,6 @@ def broken(at: datetime = NOW) -> PodEvidence:
     return replace(after(pod, *[lambda: pod.request(fails=True)] * 10), last_read=at)
 
 
-def test_fewer_than_five_failed_episodes_are_no_gross_breach() -> None:
-    requests = tuple(bound for bound in fast_lane_pods.CHECKS.bounds if bound.kind == "requests")
-    for failures, expected in ((4, False), (10, True)):
-        pod = Pod()
-        direct = after(pod, *[lambda pod=pod: pod.request(fails=True)] * failures)
-        certain = Questions(requests, bar=0.0)
-        assert bool(breach(certain, direct.alarms, "the canary")) is expected
-
-
 def weights(plan: Plan) -> dict[str, int]:
     """Weights in the first thing the plan writes."""
     first = plan.apply[0]
@@ -70,21 +60,6 @@ def weights(plan: Plan) -> dict[str, int]:
 
 def lane(plan: Plan) -> tuple[str, str]:
     return next((item["status"], item["reason"]) for item in plan.status["conditions"] if item["type"] == "FastLane")
-
-
-def test_a_gross_breach_takes_the_canary_back_in_the_first_write_without_prometheus_and_at_once() -> None:
-    plan = decide(snapshot(broken()))
-    assert weights(plan) == {STABLE: 100}
-    block = plan.status["blockedRevision"]
-    assert block["reason"] == "GrossBreach"
-    assert block["message"].startswith("RolledBack at 10 %: 1 of ")
-    assert plan.status["phase"] == "RolledBack"
-
-
-def test_a_gross_breach_under_guard_swaps_back() -> None:
-    plan = decide(snapshot(broken(), promoted=True))
-    assert weights(plan) == {STABLE: 100}
-    assert plan.status["blockedRevision"]["message"].startswith("RolledBack at 100 % while guarding: 1 of ")
 
 
 @pytest.mark.parametrize(
@@ -128,10 +103,3 @@ def test_the_condition_tells_whether_the_pods_can_be_read() -> None:
     assert lane(plan) == ("False", "PodsUnreachable")
     sentence = next(item["message"] for item in plan.status["conditions"] if item["type"] == "FastLane")
     assert "on port 8081: let it through, if a NetworkPolicy keeps it out; Prometheus alone" in sentence
-
-
-def test_looks_that_show_nothing_new_change_nothing_in_the_status() -> None:
-    pod = Pod()
-    first = after(pod, pod.episode)
-    second = look(first, pod, second=3)
-    assert decide(snapshot(first)).status == decide(snapshot(second)).status

@@ -18,28 +18,6 @@ def ends(*values: float | None) -> Callable[[int], float | None]:
     return lambda number: values[number % len(values)]
 
 
-def test_a_study_runs_its_trials_and_takes_over_the_proof_of_the_best() -> None:
-    cluster = run(Cluster(spec(trials=4), ends(10.0, 400.0, 30.0, 20.0)))
-    assert list(cluster.jobs) == ["s-t0", "s-t1", "s-t2", "s-t3"]
-    assert sorted(cluster.ends) == [0, 1, 2, 3]
-    status = cluster.status
-    assert status["phase"] == "Validated"
-    assert status["artifact"]["sha256"] == f"{1:064x}"
-    assert status["study"] | {"bestParameters": ""} == {
-        "trials": 4,
-        "running": 0,
-        "completed": 4,
-        "pruned": 0,
-        "failed": 0,
-        "bestTrial": "s-t1",
-        "bestValue": 400.0,
-        "bestParameters": "",
-    }
-    assert status["study"]["bestParameters"] == "learningRate 0.002"
-    assert condition(status)["message"].endswith("(best of 4 trials, s-t1)")
-    assert status["progress"] == "100%"
-
-
 @given(
     trials=st.integers(2, 7),
     parallelism=st.integers(1, 4),
@@ -107,21 +85,6 @@ def test_a_study_of_a_deleted_job_of_the_same_name_is_forgotten() -> None:
     run(cluster)
     assert cluster.owner == "u-1"
     assert cluster.status["study"]["bestValue"] == 2.0
-
-
-def test_a_trial_that_the_api_server_refuses_fails_alone() -> None:
-    cluster = Cluster(spec(trials=2, parallelism=1), ends(1.0, 2.0))
-    for _ in range(2):
-        cluster.apply(decide(cluster.gather()))
-    refused = 'TrainingJob ns/s-t0: spec.hyperparameters.minibatches: Invalid value: "object": lower minibatches'
-    held = [item for item in cluster.status["conditions"] if item["type"] != "Ready"]
-    cluster.status["conditions"] = [
-        *held,
-        {"type": "Ready", "status": "False", "reason": "Refused", "message": refused},
-    ]
-    cluster.apply(decide(cluster.gather()))
-    assert cluster.trials[0]["state"] == "failed"
-    assert run(cluster).status["study"]["failed"] == 1
 
 
 def test_a_study_at_work_writes_nothing_when_nothing_changed() -> None:

@@ -6,10 +6,9 @@ import torch
 from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.training.algorithms import hyperparameters
-from learnloop_environments.randomness import Draws, Purpose, generator, words
 from learnloop_environments.spaces import Bounds
 from learnloop_trainer.algorithms import action_heads, dqn, ppo
-from learnloop_trainer.neural.networks import MAX_SIZES, Network, Stack, dense, forward, neighbours, side_by_side
+from learnloop_trainer.neural.networks import MAX_SIZES, Network, Stack, dense, forward, side_by_side
 from learnloop_trainer.replay import Transitions
 
 CPU = torch.device("cpu")
@@ -101,28 +100,6 @@ def test_dqns_gradient_is_autograds_and_importance_weights_multiply_the_squares(
     assert torch.allclose(network.gradient, expected / 2, atol=1e-6)
     goal = dqn.loss(network.leaves, network.views(target), batch, 0.99)
     assert float(errors.square().sum()) == pytest.approx(float(goal), rel=1e-5)
-
-
-def test_only_parameters_of_one_shape_side_by_side_make_a_stack() -> None:
-    network = ppo.init(hyperparameters("ppo", hidden=[8]), 4, action_heads.Categorical(2), 0, CPU)
-    both = neighbours(network, network.vector, ["policy.0", "value.0"])
-    assert torch.equal(both[1, :-1], network.leaves["value.0.weight"])
-    assert torch.equal(both[1, -1], network.leaves["value.0.bias"])
-    for names in (["value.0", "policy.0"], ["policy.1", "value.1"]):
-        with pytest.raises(ValueError, match="not neighbours of one shape"):
-            neighbours(network, network.vector, names)
-
-
-def test_a_generator_has_the_same_key_as_the_vectorised_words() -> None:
-    key = generator(Purpose.SHUFFLE, 2**31 - 1, 12345).bit_generator.state["state"]["key"]
-    assert key.tolist() == [int(words(Purpose.SHUFFLE, 2**31 - 1, 12345, half)[0]) for half in (0, 1)]
-
-
-def test_draws_of_an_occasion_do_not_depend_on_what_was_asked_before() -> None:
-    one, other = Draws((2, 3), Purpose.REPLAY, 5), Draws((2, 3), Purpose.REPLAY, 5)
-    forward = [one.at(n).copy() for n in range(130)]
-    assert all(np.array_equal(other.at(n), forward[n]) for n in (129, 0, 64, 63))
-    assert len(np.unique(forward)) == 130 * 6
 
 
 def test_gradients_stay_autograds_while_batches_of_more_sizes_come_than_places_are_kept() -> None:

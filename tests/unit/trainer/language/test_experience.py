@@ -1,13 +1,9 @@
 """Recorded turns and preferences become what is learned from; resumed and divided runs learn the same."""
 
 import copy
-import threading
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-import numpy as np
 import pytest
-import torch
 
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_api.wire.language import Answer, ChatMessage, LanguageTurn, Preference, TokenSampling, turn_of
@@ -21,7 +17,6 @@ from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork, Setting
 from learnloop_trainer.language.rows import Bounds, Episode
 from learnloop_trainer.language.sampler import Limits, Rollouts
-from learnloop_trainer.training_order import Place
 from testing.language.tiny_model import model
 
 BEGUN = datetime(2026, 11, 1, tzinfo=UTC)
@@ -165,38 +160,6 @@ def test_a_preference_between_a_sampled_answer_and_a_text_keeps_the_sampled_ids(
         Answer(text="x", turns=[turn("s", 0, [1], [2])])
 
 
-class Beside:
-    """Two ranks as threads: sums wait for one another."""
-
-    def __init__(self, rank: int, shared: dict) -> None:
-        self.place, self._shared = Place(rank, 2), shared
-
-    def _exchange(self, own) -> list:
-        barrier, slots = self._shared["barrier"], self._shared["slots"]
-        slots[self.place.rank] = own
-        barrier.wait(60)
-        values = list(slots)
-        barrier.wait(60)
-        return values
-
-    def add_up(self, tensor: torch.Tensor) -> None:
-        values = self._exchange(tensor.clone())
-        tensor.copy_(values[0] + values[1])
-
-    def sum(self, numbers: Sequence[float]) -> list[float]:
-        return [one + other for one, other in zip(*self._exchange(list(numbers)), strict=True)]
-
-    def gather(self, body: bytes) -> list[bytes]:
-        values = self._exchange(body)
-        return values if self.place.rank == 0 else []
-
-    def broadcast(self, body: bytes | None) -> bytes:
-        return self._exchange(body or b"")[0]
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
 def learner(words, algorithm: str, group: Group, **parameters) -> LanguageLearner:
     """An algorithm on a random model."""
     traits = ALGORITHMS[algorithm]
@@ -210,13 +173,6 @@ def learner(words, algorithm: str, group: Group, **parameters) -> LanguageLearne
     return traits.learner(chosen, Setting(network, played, group, 0, 1000))
 
 
-POLICIES = [
-    ("rloo", {"batch_episodes": 16, "group_size": 4, "minibatches": 2}),
-    ("grpo", {"batch_episodes": 16, "group_size": 4, "epochs": 2}),
-    ("ppo-lm", {"batch_episodes": 16, "group_size": 2, "minibatches": 2}),
-]
-
-
 @pytest.fixture(autouse=True)
 def _differing_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the number of tokens said, so that conversations about one task differ."""
@@ -228,42 +184,6 @@ def _differing_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
         return Episode(episode.rows, reward, episode.group, None, episode.truncated, values=episode.values)
 
     monkeypatch.setattr(Rollouts, "_episode", staticmethod(rewarded))
-
-
-@pytest.mark.parametrize(("algorithm", "parameters"), POLICIES)
-def test_a_resumed_run_learns_bit_for_bit_what_an_uninterrupted_one_does(words, algorithm, parameters):
-    whole = learner(words, algorithm, Alone(), **parameters)
-    for _ in range(2):
-        whole.iterate()
-    saved = {name: np.array(array) for name, array in whole.shared().items()}
-    for _ in range(2):
-        whole.iterate()
-    resumed = learner(words, algorithm, Alone(), **parameters)
-    fresh = resumed.network.digest()
-    resumed.restore(saved)
-    for _ in range(2):
-        resumed.iterate()
-    assert resumed.step == whole.step
-    assert resumed.network.digest() == whole.network.digest() != fresh
-
-
-@pytest.mark.parametrize(("algorithm", "parameters"), POLICIES)
-def test_two_ranks_learn_what_one_does(words, algorithm: str, parameters: dict) -> None:
-    alone = learner(words, algorithm, Alone(), **parameters)
-    begun = alone.network.vector.clone()
-    alone.iterate()
-    shared = {"barrier": threading.Barrier(2), "slots": [None, None]}
-    ranks = [learner(words, algorithm, Beside(rank, shared), **parameters) for rank in range(2)]
-    threads = [threading.Thread(target=one.iterate) for one in ranks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert ranks[0].network.digest() == ranks[1].network.digest()
-    assert ranks[0].step == alone.step
-    moved = (alone.network.vector - begun).abs().max()
-    assert moved.item() > 5e-4
-    assert (ranks[0].network.vector - alone.network.vector).abs().max().item() <= 1e-4
 
 
 def test_the_base_model_is_asked_once_for_a_round_of_several_epochs(words, monkeypatch):

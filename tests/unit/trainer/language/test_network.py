@@ -133,32 +133,6 @@ def test_layers_the_model_does_not_have_are_refused_with_those_it_has(tiny) -> N
         lora.attach(tiny, ["query"], 4, 8.0, 0)
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_adam_is_that_of_torch_and_goes_on_from_a_saved_state(tiny, whole: bool) -> None:
-    network = LanguageNetwork(tiny) if whole else adapted(tiny)
-    twin = network.vector.detach().clone().requires_grad_()
-    optimiser = torch.optim.AdamW([twin], lr=1e-2, weight_decay=0.1)
-    state = {}
-    for step in range(6):
-        twin.grad = torch.from_numpy(RANDOM.normal(0, 1e-3, len(twin)).astype(np.float32))
-        network.gradient.copy_(twin.grad)
-        optimiser.step()
-        assert network.step(1e-2, 1e9, 0.1) == pytest.approx(float(twin.grad.norm()), rel=1e-4)
-        if step == 2:
-            state = {name: np.array(array) for name, array in network.state().items()}
-            gradient = twin.grad.clone()
-    assert torch.allclose(network.vector, twin.detach(), atol=1e-6)
-    network.restore(state)
-    assert int(network.state()["updates"][0]) == 3
-    network.gradient.copy_(gradient)
-    network.step(1e-2, 1e9, 0.1)
-    once = network.digest()
-    network.restore(state)
-    network.gradient.copy_(gradient)
-    network.step(1e-2, 1e9, 0.1)
-    assert network.digest() == once
-
-
 def test_a_conversation_is_sampled_the_same_alone_and_among_others(tiny) -> None:
     prompts = [RANDOM.integers(3, 40, 4 + number).tolist() for number in range(5)]
     numbers = np.arange(5)

@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-import pytest
-import torch
 
 from learnloop_environments.randomness import Purpose, uniforms
-from learnloop_trainer.language.prefix_cache import SPARE, WORTH, growing_cache
+from learnloop_trainer.language.prefix_cache import WORTH
 from learnloop_trainer.language.rows import Sampled
 from learnloop_trainer.language.sampler import Limits, Sampler
 
@@ -95,41 +93,3 @@ def test_a_history_that_was_changed_is_read_anew(tiny) -> None:
     draws = draw(speak, changed, 1, every)
     wanted = draw(Sampler(tiny), changed, 1, every)
     assert [one and one.sampled_ids for one in draws] == [one and one.sampled_ids for one in wanted]
-
-
-def test_conversations_that_were_left_out_for_a_turn_are_read_anew(tiny) -> None:
-    every = Limits(1.0, set(range(tiny.config.vocab_size)), 4, 400)
-    speak = Sampler(tiny)
-    first = draw(speak, [[*SYSTEM, 40], [*SYSTEM, 41]], 0, every)
-    later = [[*one.prompt_ids, *one.sampled_ids, 6] for one in first if one is not None]
-    draw(speak, later[1:], 1, every)
-    with reads(tiny) as counted:
-        draw(speak, later[:1], 2, every)
-    assert counted == [len(later[0])]
-
-
-def test_a_cache_that_grows_holds_what_the_librarys_own_holds(tiny) -> None:
-    from transformers import DynamicCache
-
-    ours, library = growing_cache(tiny.config), DynamicCache(config=tiny.config)
-    generator = torch.Generator().manual_seed(1)
-    for step, count in enumerate([5, *[1] * (2 * SPARE), 3]):
-        for layer in range(len(library.layers)):
-            rows = library.layers[layer].keys.shape[0] if step else 4
-            pair = [torch.rand(rows, 2, count, 3, generator=generator) for _ in range(2)]
-            for one, other in zip(ours.update(*pair, layer), library.update(*pair, layer), strict=True):
-                assert torch.equal(one, other)
-        if step == 3:
-            for cache in (ours, library):
-                cache.batch_repeat_interleave(2)
-        if step in (7, 9):
-            for cache in (ours, library):
-                cache.reorder_cache(torch.tensor([2, 0, 1]))
-        assert ours.get_seq_length() == library.get_seq_length()
-
-
-@pytest.mark.parametrize("kinds", [["sliding_attention", "full_attention"], ["linear_attention"]])
-def test_layers_that_forget_are_left_to_the_library(tiny, kinds: list[str]) -> None:
-    config = type(tiny.config)(**tiny.config.to_dict())
-    config.layer_types, config.sliding_window = kinds, 8
-    assert growing_cache(config) is None
