@@ -103,7 +103,7 @@ class Cluster:
             trial |= {"reported": body["rung"], "prune": body["value"] < 0}
         else:
             self.ends.append(number)
-            trial |= {"state": body["state"], "value": body["value"], "cost": body["cost"]}
+            trial |= {"state": body["state"], "value": body["value"], "cost": body["cost"], "spent": body["spent"]}
 
     def work(self, seconds: float = 5.0) -> None:
         """Time passes: trials at work do a third of their steps, suspended ones stop."""

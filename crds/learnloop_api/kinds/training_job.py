@@ -242,8 +242,8 @@ class TrainingTemplate(Recipe):
         Rule(
             f"!{FOREIGN} || !({' || '.join(f'has(self.{name})' for name in OF_OWN)} || self.export.formats.size() > 0"
             " || has(self.initialPolicy) && !(has(self.engine) && self.engine == 'trl'))",
-            f"{', '.join(OF_OWN)}, initialPolicy and export.formats are engine own's: remove them, or choose an "
-            "algorithm of it; trl has initialPolicy, too",
+            f"{', '.join(OF_OWN)}, initialPolicy and export.formats are engine own's: remove them, or leave engine "
+            "out and choose an algorithm of own; trl has initialPolicy, too",
             ".engine",
         ),
         Rule(

@@ -294,10 +294,11 @@ class WeekOfAgent(WireModel):
     )
     cpu_hours: float | None = Field(default=None, description="that the pods of those runs reserved")
     gpu_hours: float | None = None
-    money: float | None = Field(default=None, description="by the installation's prices")
+    money: float | None = Field(default=None, description="by the installation's prices; null in two currencies")
     currency: str | None = None
     gain_per_hour: float | None = Field(
-        default=None, description="sum of those gains for each GPU-hour; in a week without GPUs, for each CPU-hour"
+        default=None,
+        description="sum of the gains of runs with GPUs for each GPU-hour; in a week without GPUs, for each CPU-hour",
     )
     promotions: int = Field(default=0, ge=0, description="models that replaced another one at 100 %")
     rollbacks: int = Field(default=0, ge=0, description="models that were rolled back, also after their promotion")

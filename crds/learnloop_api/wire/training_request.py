@@ -175,6 +175,7 @@ class Trial(WireModel):
     parameters: dict[str, Value] = Field(default_factory=dict, max_length=32)
     value: float | None = Field(default=None, description="objective; of a pruned one the last intermediate value")
     cost: float | None = Field(default=None, description="second objective, of a complete one")
+    spent: RunCost | None = Field(default=None, description="what its run had cost at its end")
     reported: int = Field(default=0, ge=0, lt=RUNGS, description="the last tenth of its steps with a value; 0: none")
     prune: bool = Field(default=False, description="it does badly: stop it")
 
@@ -200,6 +201,7 @@ class TrialResult(WireModel):
     state: Literal["complete", "pruned", "failed"]
     value: float | None = Field(default=None, description="required with complete")
     cost: float | None = Field(default=None, ge=0, description="required with complete where the study has a cost")
+    spent: RunCost | None = Field(default=None, description="what its run has cost")
 
 
 class StudyState(WireModel):

@@ -187,10 +187,13 @@ WITH told AS (
 SELECT date_trunc('week', at AT TIME ZONE 'UTC')::date AS week, count(*) AS trainings,
     avg(proven::int)::float8 AS training_success_rate, count(gain) AS gains, avg(gain)::float8 AS gain_per_training,
     sum((cost ->> 'cpu_hours')::float8) AS cpu_hours, sum((cost ->> 'gpu_hours')::float8) AS gpu_hours,
-    sum((cost ->> 'money')::float8) AS money, max(cost ->> 'currency') AS currency,
-    sum(gain) / coalesce(nullif(sum((cost ->> 'gpu_hours')::float8), 0),
-        nullif(sum((cost ->> 'cpu_hours')::float8), 0)) AS gain_per_hour
-FROM judged GROUP BY 1
+    CASE WHEN count(DISTINCT cost ->> 'currency') = 1 THEN sum((cost ->> 'money')::float8) END AS money,
+    CASE WHEN count(DISTINCT cost ->> 'currency') = 1 THEN max(cost ->> 'currency') END AS currency,
+    coalesce(sum(gain) FILTER (WHERE gpus > 0) / nullif(sum(gpus), 0),
+        CASE WHEN coalesce(sum(gpus), 0) = 0
+        THEN sum(gain) FILTER (WHERE cost IS NOT NULL) / nullif(sum((cost ->> 'cpu_hours')::float8), 0) END
+    ) AS gain_per_hour
+FROM (SELECT *, (cost ->> 'gpu_hours')::float8 AS gpus FROM judged) AS counted GROUP BY 1
 """
 # The agent's own rollout has its name; its episodes name the others.
 _MOVES = """

@@ -59,7 +59,7 @@ def values(space: Sequence[SearchDimension], parameters: Mapping[str, Any]) -> d
     return result
 
 
-ORDER, PRUNE = "order", "prune"
+ORDER, PRUNE, SPENT = "order", "prune", "spent"
 STATES = {
     TrialState.RUNNING: "running",
     TrialState.WAITING: "running",
@@ -164,11 +164,13 @@ class Studies:
             raise ApiError(422, "a complete trial has a value; send it", field="value")
         with exclusive(self._storage, _name(namespace, job)):
             order, study = self._open(namespace, job, number)
-            self._existing(study, number)
+            frozen = self._existing(study, number)
             sought = [result.value] if order.cost_tolerance is None else [result.value, result.cost]
             if result.state == "complete" and None in sought:
                 raise ApiError(422, "a complete trial of this study has a cost; send it", field="cost")
             figures = [float(one) for one in sought if one is not None] if result.state == "complete" else None
+            if result.spent is not None and not frozen.state.is_finished():
+                optuna.trial.Trial(study, frozen._trial_id).set_user_attr(SPENT, result.spent.model_dump())
             study.tell(number, values=figures, state=ENDS[result.state], skip_if_finished=True)
             return _trial(order, study.get_trials(deepcopy=False)[number])
 
@@ -256,5 +258,6 @@ def _trial(order: StudyOrder, frozen: FrozenTrial) -> Trial:
             "cost": cost,
             "reported": max(frozen.intermediate_values, default=0),
             "prune": bool(frozen.user_attrs.get(PRUNE)),
+            "spent": frozen.user_attrs.get(SPENT),
         }
     )

@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic.alias_generators import to_camel, to_snake
 
+from learnloop_api.wire import training_request
 from learnloop_operator.core import plan, times
 
 _GPU = re.compile(r"/gpu$|^nvidia\.com/mig-|^gpu\.intel\.com/")
@@ -32,6 +33,9 @@ class Prices:
     cpu_hour: Price
     gpu_hour: Price
     currency: Annotated[str, Field(pattern="^[A-Z]{3}$")]
+
+    def of(self, cpu_hours: float, gpu_hours: float) -> float:
+        return cpu_hours * self.cpu_hour + gpu_hours * self.gpu_hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +74,17 @@ def reserved(pod: plan.KubeObject) -> Reserved | None:
 
 
 def counted(
-    cost: Mapping[str, Any], pods: Iterable[Reserved], begun: datetime | None, now: datetime, *, due: bool
+    cost: Mapping[str, Any],
+    pods: Iterable[Reserved],
+    begun: datetime | None,
+    now: datetime,
+    prices: Prices | None,
+    *,
+    due: bool,
 ) -> dict[str, Any]:
     """The cost with the time of `pods` up to `now`; unchanged where nothing is due.
+
+    Time keeps the price that it was counted at. In another currency than before, all of it has the new prices.
 
     Args:
         begun: creation of the TrainingJob: pods of an earlier one of its name are older.
@@ -83,22 +95,40 @@ def counted(
     ended = any(pod.until is not None and hours for pod, hours in new)
     if not any(hours for _, hours in new) or not (due or ended or last is None or now - last >= EVERY):
         return dict(cost)
-    sums = {
-        "cpuHours": cost.get("cpuHours", 0.0) + sum(pod.cpus * hours for pod, hours in new),
-        "gpuHours": cost.get("gpuHours", 0.0) + sum(pod.gpus * hours for pod, hours in new),
-    }
-    return {**cost, **{name: round(value, DIGITS) for name, value in sums.items()}, "countedAt": times.stamp(now)}
+    cpus, gpus = sum(pod.cpus * hours for pod, hours in new), sum(pod.gpus * hours for pod, hours in new)
+    sums = {"cpuHours": cost.get("cpuHours", 0.0) + cpus, "gpuHours": cost.get("gpuHours", 0.0) + gpus}
+    rest = {name: value for name, value in cost.items() if name not in ("money", "currency")}
+    if prices is not None:
+        same = cost.get("currency") == prices.currency
+        sums["money"] = cost["money"] + prices.of(cpus, gpus) if same else prices.of(sums["cpuHours"], sums["gpuHours"])
+        rest["currency"] = prices.currency
+    return {**rest, **{name: round(value, DIGITS) for name, value in sums.items()}, "countedAt": times.stamp(now)}
 
 
 def together(costs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The cost of a study: of all its trials."""
+    """The cost of a study: of all its trials. Money only where each has some, of one currency."""
     costs = [cost for cost in costs if cost]
-    names = ("cpuHours", "gpuHours")
-    return {name: round(sum(cost.get(name, 0.0) for cost in costs), DIGITS) for name in names} if costs else {}
+    if not costs:
+        return {}
+    currencies = {cost.get("currency") for cost in costs}
+    names = ("cpuHours", "gpuHours") if len(currencies) > 1 or None in currencies else ("cpuHours", "gpuHours", "money")
+    sums = {name: round(sum(cost[name] for cost in costs), DIGITS) for name in names}
+    return sums | ({"currency": currencies.pop()} if "money" in sums else {})
 
 
-def priced(cost: Mapping[str, Any], prices: Prices | None, status: Mapping[str, Any]) -> dict[str, Any] | None:
-    """With money, and what each hour (of a GPU, where there are some) and each unit of money gained; None: no cost.
+SENT = ("cpuHours", "gpuHours", "money", "currency")
+
+
+def to_wire(cost: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return {to_snake(name): cost.get(name) for name in SENT} if cost else None
+
+
+def from_wire(cost: training_request.RunCost | None) -> dict[str, Any]:
+    return {to_camel(name): value for name, value in cost.model_dump(exclude_none=True).items()} if cost else {}
+
+
+def gained(cost: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any] | None:
+    """With what each hour (of a GPU, where there are some) and each unit of money gained; None: no cost.
 
     Args:
         status: of the run. What it gained is its held-out return less that of the policy before.
@@ -108,11 +138,8 @@ def priced(cost: Mapping[str, Any], prices: Prices | None, status: Mapping[str, 
     after, before = ((status.get(name) or {}).get("mean") for name in ("evaluation", "baseline"))
     # An update of a rank that stays gained over the update before it; the cost is of all of them.
     gain = None if after is None or before is None or "update" in status else after - before
-    result = {name: cost[name] for name in ("cpuHours", "gpuHours", "countedAt") if name in cost}
+    result = {name: cost[name] for name in (*SENT, "countedAt") if name in cost}
     hours = result["gpuHours"] or result["cpuHours"]
-    if prices is not None:
-        money = result["cpuHours"] * prices.cpu_hour + result["gpuHours"] * prices.gpu_hour
-        result |= {"money": round(money, DIGITS), "currency": prices.currency}
     if gain is not None and hours:
         result["gainPerHour"] = float(f"{gain / hours:.4g}")
         if result.get("money"):

@@ -60,8 +60,8 @@ def status(snapshot: run_snapshot.TrainingSnapshot, verdict: StatusVerdict, **fi
         **snapshot.status,
         "totalSteps": snapshot.spec.total_steps,
         **progress(snapshot),
-        **fields,
         "cost": _cost(snapshot, verdict.phase, fields),
+        **fields,
         "observedGeneration": generation,
         "phase": verdict.phase,
         "conditions": conditions.merge(held, wanted, snapshot.time),
@@ -76,9 +76,10 @@ def _cost(snapshot: run_snapshot.TrainingSnapshot, phase: str, fields: dict[str,
         [rank.reserved for rank in pods if rank.reserved],
         times.parse(snapshot.object["metadata"].get("creationTimestamp")),
         times.parse_time(snapshot.time),
+        snapshot.prices,
         due=phase != before.get("phase") or any(rank.deleting for rank in pods),
     )
-    return run_cost.priced(cost, snapshot.prices, {**before, **fields})
+    return run_cost.gained(cost, {**before, **fields})
 
 
 def progress(snapshot: run_snapshot.TrainingSnapshot) -> dict[str, Any]:
@@ -205,7 +206,7 @@ def _ended(snapshot: BaseSnapshot, state: KubeObject, spec: TrainingJobSpec, age
             for gate in state.get("gates") or ()
         ],
         artifact=state.get("artifact"),
-        cost=_spent(state.get("cost")),
+        cost=run_cost.to_wire(state.get("cost")),
         error=None if passed else {"reason": ready.get("reason", "Failed"), "message": _message(state)},
         at=state["finishedAt"],
     )
@@ -237,11 +238,6 @@ def _status_call(
 
 def _message(state: KubeObject) -> str:
     return str(conditions.find(state, "Ready").get("message", ""))[:1024]
-
-
-def _spent(cost: KubeObject | None) -> KubeObject | None:
-    fields = {"cpu_hours": "cpuHours", "gpu_hours": "gpuHours", "money": "money", "currency": "currency"}
-    return cost and {name: cost.get(field) for name, field in fields.items()}
 
 
 def _estimate(result: KubeObject | None) -> KubeObject | None:

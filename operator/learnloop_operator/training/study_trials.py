@@ -128,6 +128,9 @@ def takes(spec: TrainingJobSpec) -> dict[str, str]:
 def problem(name: str, spec: TrainingJobSpec, *, priced: bool = True) -> str | None:
     """Reason why this study cannot be: field, value and fix in one sentence."""
     assert spec.study is not None
+    if spec.trained_by != "own":
+        problem = f"searches hyperparameters of engine own, and {spec.trained_by} trains {spec.algorithm}"
+        return f"spec.study: {problem}; remove study, or leave engine out and choose an algorithm of own"
     longest = trial_name(name, spec.study.trials - 1)
     if len(longest) > LONGEST_NAME:
         short = LONGEST_NAME - len(longest) + len(name)
@@ -135,10 +138,7 @@ def problem(name: str, spec: TrainingJobSpec, *, priced: bool = True) -> str | N
     cost, named = spec.study.cost, takes(spec)
     if cost and cost.measure == "money" and not priced:
         return "spec.study.cost.measure: money takes trainer.prices of the installation; set them, or use cpuHours"
-    searched = spec.study.searched(named)
-    if not searched:
-        return f"spec.study.space: is left out, and {spec.algorithm} has no hyperparameter of the default; name some"
-    for dimension in searched:
+    for dimension in spec.study.searched(named):
         parameter = dimension.parameter
         where = f"spec.study.space[{parameter}]"
         if parameter not in named:
@@ -195,10 +195,17 @@ def fields(snapshot: StudySnapshot, proven: Mapping[str, Any] | None = None) -> 
         }
         text = f"best {best.value:.1f}"
     done = len(trials) - counts["running"]
-    cost = run_cost.priced(
-        run_cost.together(job.cost for job in snapshot.trials.values()), snapshot.prices, proven or {}
-    )
+    cost = run_cost.gained(_cost(snapshot), proven or {})
     return {"study": study, "progress": f"{100 * done // snapshot.study.trials}%", "return": text, "cost": cost}
+
+
+def _cost(snapshot: StudySnapshot) -> Mapping[str, Any]:
+    """Of all trials. A job that was deleted cost what its trial's end says, or, at work, what was counted before."""
+    trials, jobs = snapshot.state.trials if snapshot.state else (), snapshot.trials
+    spent = {trial.number: run_cost.from_wire(trial.spent) for trial in trials}
+    total = run_cost.together((spent | {number: job.cost for number, job in jobs.items()}).values())
+    before = snapshot.status.get("cost") or {}
+    return max(total, before, key=lambda cost: (cost.get("gpuHours", 0.0), cost.get("cpuHours", 0.0)))
 
 
 def sentence(snapshot: StudySnapshot) -> str:
@@ -308,7 +315,9 @@ def _end(
     value: float | None = None,
     cost: float | None = None,
 ) -> None:
-    message: dict[str, Any] = {"state": state, "value": value, "cost": cost}
+    job = snapshot.trials.get(trial.number)
+    spent = run_cost.to_wire(job.cost) if job else None
+    message: dict[str, Any] = {"state": state, "value": value, "cost": cost, "spent": spent}
     orders.calls.append(plan.Call("PUT", f"{path(snapshot.name)}/trials/{trial.number}/result", message))
     orders.ended.append(state)
     name = trial_name(snapshot.name, trial.number)

@@ -170,7 +170,13 @@ async def test_runs_that_the_history_has_forgotten_are_counted_still_and_none_tw
     assert whole[0]["training_success_rate"] == pytest.approx(1 / 3), "as the report counts: a refused run is none"
     assert whole[0]["gain_per_training"] == pytest.approx(50.0)
     costs = ("cpu_hours", "gpu_hours", "money", "currency", "gain_per_hour")
-    assert [whole[0][name] for name in costs] == [6.0, 0.5, 9.0, "EUR", 200.0], "two gained 50 each, for half an hour"
+    assert [whole[0][name] for name in costs] == [6.0, 0.5, 9.0, "EUR", 100.0], "one gained 50, for half a GPU-hour"
+    for currency, phase in (("CHF", "failed"), ("EUR", "validated")):
+        cost = {"cpu_hours": 1.0, "gpu_hours": 0.0, "money": 3.0, "currency": currency}
+        ended = _ended(f"y-{phase}", phase, cost=cost, agent="twice")
+        await api.call("PUT", f"/api/v1/training/runs/y-{phase}/status", json=ended)
+    [week] = await _weeks(api, "twice")
+    assert [week[name] for name in costs] == [2.0, 0.0, None, None, 25.0], "50 in two CPU-hours"
     for job in ("trainee-1", "trainee-3"):
         await api.call("DELETE", f"/api/v1/training/runs/{job}", 204)
     assert await _weeks(api, "trainee") == whole

@@ -46,8 +46,8 @@ class Study:
         report = {"rung": rung, "value": value}
         return await self.api.call("PUT", f"{self.path}/trials/{number}/progress", 200, json=report)
 
-    async def end(self, number: int, state: str, value: float | None = None, status: int = 200):
-        report = {"state": state, "value": value}
+    async def end(self, number: int, state: str, value: float | None = None, status: int = 200, **more):
+        report = {"state": state, "value": value, **more}
         return await self.api.call("PUT", f"{self.path}/trials/{number}/result", status, json=report)
 
     async def state(self, status: int = 200, **kwargs):
@@ -111,8 +111,10 @@ async def test_the_first_end_of_a_trial_counts_and_the_best_is_the_best_complete
     for number in range(4):
         await study.trial(number)
     assert (await study.end(0, "complete", None, 422))["error"]["field"] == "value"
-    await study.end(0, "complete", 5.0)
-    assert (await study.end(0, "failed"))["state"] == "complete"
+    spent = {"cpu_hours": 2.0, "gpu_hours": 0.5, "money": 3.0, "currency": "EUR"}
+    await study.end(0, "complete", 5.0, spent=spent)
+    again = await study.end(0, "failed", spent=spent | {"cpu_hours": 9.0})
+    assert (again["state"], again["spent"]) == ("complete", spent)
     await study.end(1, "complete", 7.0)
     await study.end(2, "failed")
     state = await study.state()

@@ -8,6 +8,7 @@ import pytest
 from learnloop_operator.cli.explaining_verbs import cost_sentence
 from learnloop_operator.core.counted_transitions import happenings
 from learnloop_operator.core.times import stamp
+from learnloop_operator.training.decide_study import decide
 from learnloop_operator.training.run_cost import Prices, Reserved, reserved
 from testing.training.study_simulation import Cluster, run as run_study, spec as study_spec
 from testing.training.training_builders import NOW, after, job, plan, proof, rank, run, situation
@@ -92,6 +93,13 @@ def test_prices_make_money_of_hours_and_the_proof_a_gain_of_each() -> None:
     assert unpriced["gainPerHour"] == 916.0
 
 
+def test_time_keeps_the_price_it_was_counted_at_until_the_currency_is_another() -> None:
+    world = working(pod(NOW - 30 * MINUTE), prices=PRICES)
+    world = replace(after(world, plan(world)), now=NOW + 30 * MINUTE)
+    costs = [plan(replace(world, prices=Prices(2, 4, currency))).status["cost"] for currency in ("EUR", "CHF")]
+    assert [(cost["money"], cost["currency"]) for cost in costs] == [(0.5 + 2.0, "EUR"), (4.0, "CHF")]
+
+
 def test_metrics_grow_by_what_each_status_adds_and_a_study_adds_nothing_itself() -> None:
     world = working(pod(NOW - 30 * MINUTE), prices=PRICES)
     first = plan(world)
@@ -106,3 +114,14 @@ def test_metrics_grow_by_what_each_status_adds_and_a_study_adds_nothing_itself()
 def test_a_study_costs_what_its_trials_do() -> None:
     cluster = Cluster(study_spec(trials=4), values=float)
     assert run_study(cluster).status["cost"] == {"cpuHours": 1.0, "gpuHours": 0.0, "gainPerHour": 458.0}
+
+
+def test_a_study_costs_no_less_when_trials_are_deleted() -> None:
+    cluster, costs = Cluster(study_spec(trials=4, parallelism=1), values=float), [0.0]
+    while len(cluster.ends) < 3:
+        for number in cluster.ends:
+            cluster.jobs.pop(f"s-t{number}", None)
+        cluster.apply(decide(cluster.gather()))
+        cluster.work()
+        costs.append((cluster.status.get("cost") or {}).get("cpuHours", 0.0))
+    assert (costs, costs[-1]) == (sorted(costs), 0.75)

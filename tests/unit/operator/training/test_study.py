@@ -114,6 +114,15 @@ def test_a_space_that_cannot_be_trained_is_refused_before_the_first_trial(dimens
     assert not cluster.jobs
 
 
+@pytest.mark.parametrize(
+    "engine", [{"algorithm": "a2c"}, {"engine": "sb3"}, {"engine": "sb3", "study": {"space": None}}]
+)
+def test_a_study_of_another_engines_learner_is_refused_with_a_fix_that_helps(engine) -> None:
+    why = problem("s", spec(**engine))
+    assert why.startswith("spec.study: searches hyperparameters of engine own, and sb3 trains ")
+    assert why.endswith("remove study, or leave engine out and choose an algorithm of own")
+
+
 def test_a_name_too_long_for_its_trials_is_refused_with_the_length_that_fits() -> None:
     why = problem("n" * 48, spec(trials=100))
     assert why.endswith("use at most 46")
