@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from learnloop_common.reward_rules.outcome_values import OutcomeValues
+from learnloop_common.reward_rules.outcome_values import OutcomeValues, numbers
 from learnloop_sdk import errors, memory, trajectory_encoding
 from learnloop_sdk.episode import Episode
 from learnloop_sdk.learnloop import Learnloop
@@ -131,7 +131,7 @@ def _stepper(environment: Any) -> Callable[[Any], Awaitable[StepResult]]:
         observation, reward, terminated, truncated, info = result
         success = info.get("is_success", info.get("success")) if isinstance(info, dict) else None
         success = None if success is None else bool(success)
-        values.note(info if isinstance(info, dict) else {})
+        values.note(numbers(info) if isinstance(info, dict) else {})
         return StepResult(observation, float(reward), bool(terminated), bool(truncated), success, values)
 
     async def call(action: Any) -> StepResult:

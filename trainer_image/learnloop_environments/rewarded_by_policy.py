@@ -4,16 +4,16 @@ A step gets its own part immediately (see reward_rules.step_rewards.Advance). Th
 rest of the episode's reward. So the steps of an episode earn together exactly the reward of the rules.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.kinds.reward_policy import RewardPolicySpec, SafetyConstraint
 from learnloop_common.reward_rules import components, step_rewards
-from learnloop_common.reward_rules.outcome_values import OutcomeValues, source
+from learnloop_common.reward_rules.outcome_values import LARGEST, OutcomeValues, source
 from learnloop_environments import errors, multipliers, wrappers
 from learnloop_environments.spaces import Observations, Step, VectorEnvironment, team_return
 
@@ -89,6 +89,7 @@ class Rewarded(wrappers.Seeing):
             raise nothing_measured(self._policy, "set spec.data.successReturn, or ")
         reward = self._given.share * step.reward.astype(np.float64) + self._given.each
         costs = self._costs()
+        require_numbers(self._policy.constraints, step.values)
         self._measure({**step.values, **self.besides})
         self._return += team_return(step.reward)
         self._advanced += team_return(reward)  # type: ignore[arg-type]  # float64 here
@@ -186,6 +187,16 @@ def require_measured(policy: RewardPolicySpec) -> None:
     """Raise ConfigError where play would be rewarded with nothing but zeros."""
     if policy.shaping is None and all(one.type in UNPLAYED for one in components.counting(policy)):
         raise nothing_measured(policy)
+
+
+def require_numbers(constraints: Iterable[SafetyConstraint], values: Mapping[str, NDArray[Any]]) -> None:
+    """Raise ConfigError where a step reports a constraint's outcome value and it is NaN or huge."""
+    for one in constraints:
+        for name in {one.key, source(one.key)} & values.keys():
+            if (np.abs(values[name]) > LARGEST).any():
+                problem = "is NaN or beyond ±1e9 in a step, so nothing shows that it holds"
+                fix = "have the environment report a number"
+                raise errors.ConfigError(f"RewardPolicy constraints {one.name}", one.key, problem, fix)
 
 
 def nothing_measured(policy: RewardPolicySpec, also: str = "") -> errors.ConfigError:

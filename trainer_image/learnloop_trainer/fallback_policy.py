@@ -14,6 +14,22 @@ FIX = "name a policy for the same environment, without memory, as learnloop or a
 OPSET, PREFIX = 17, "fallback."
 
 
+DRAWS = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+
+
+def drawing(model: onnx.ModelProto) -> list[str]:
+    """Operators that give another result each time: such a policy is not what was proven."""
+    nodes, names = [*model.graph.node, *(node for function in model.functions for node in function.node)], set[str]()
+    while nodes:
+        node = nodes.pop()
+        trains = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
+        if node.op_type in DRAWS or trains:
+            names.add(node.op_type)
+        for attribute in node.attribute:
+            nodes += [inner for graph in (attribute.g, *attribute.graphs) for inner in graph.node]
+    return sorted(names)
+
+
 class FallbackPolicy:
     """Acts greedily, for as many observations and actions as the policy that it replaces."""
 
@@ -75,10 +91,13 @@ def _prefixed(body: bytes) -> onnx.GraphProto:
         model = inliner.inline_local_functions(onnx.load_from_string(body))
         model = version_converter.convert_version(model, OPSET)
         foreign = sorted({node.op_type for node in model.graph.node if node.domain not in ("", "ai.onnx")})
+        draws = drawing(model)
         graph: onnx.GraphProto = compose.add_prefix_graph(model.graph, PREFIX)
     except Exception as error:  # protobuf's and onnx's errors share no base class below Exception
         raise policy.ModelError(f"cannot be written with opset {OPSET} ({str(error)[:120]})") from None
     if foreign:
         raise policy.ModelError(f"has nodes that are not ONNX's own: {', '.join(foreign)}")
+    if draws:
+        raise policy.ModelError(f"draws random numbers: {', '.join(draws)}")
     graph.node.insert(0, onnx.helper.make_node("Identity", [onnx_policy.INPUT], [PREFIX + onnx_policy.INPUT]))
     return graph

@@ -44,14 +44,15 @@ def in_use(objects: Iterable[KubeObject], jobs: Iterable[KubeObject]) -> Call:
 
     An artifact is in use while a ModelDeployment, LearningAgent or RewardPolicy names it anywhere, by address or
     digest. That may be as the wished model, on an arm, kept warm, blocked, in an experiment, as the target of an undo,
-    or as the reward model of an evaluator. A run is, while it goes on.
+    or as the reward model of an evaluator. A run is, while it goes on, and what it names: its fallback policy, what it
+    begins from.
     """
-    used = set[str]()
-    for item in objects:
+    used, jobs = set[str](), [job for job in jobs if not (job.get("status") or {}).get("finishedAt")]
+    for item in (*objects, *jobs):
         text = json.dumps({"spec": item.get("spec"), "status": item.get("status")})
         used.update(re.findall(rf"{SCHEME}[^/\"]+/({_DIGEST})", text))
         used.update(re.findall(rf'"sha256": "({_DIGEST})"', text))
-    going = {job["metadata"]["name"] for job in jobs if not (job.get("status") or {}).get("finishedAt")}
+    going = {job["metadata"]["name"] for job in jobs}
     if len(used) > MOST or len(going) > MOST:
         raise ValueError(f"{len(used)} artifacts and {len(going)} runs in use are more than {MOST}: nothing is deleted")
     return Call("PUT", "/api/v1/artifacts/in-use", {"sha256": sorted(used), "jobs": sorted(going)})

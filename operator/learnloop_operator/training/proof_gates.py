@@ -18,6 +18,7 @@ from learnloop_common.untrusted_text import figure, interval
 from learnloop_operator.core.artifacts import SCHEME
 from learnloop_operator.training.run_snapshot import TrainingSnapshot
 
+INTERVENTIONS = "interventions"
 Flaw = tuple[Literal["incomplete", "wrong"], str]
 
 
@@ -55,6 +56,12 @@ def flaw(snapshot: TrainingSnapshot, proof: Proof) -> Flaw | None:
             "incomplete",
             f"the proof is by the rewards of {message}, the run began with {requested}, revision {begun}",
         )
+    limited = getattr(snapshot.spec.hyperparameters, "lagrangian_learning_rate", None) is not None
+    if limited and all(cost.maximum is None for cost in proof.costs):
+        return "incomplete", "the proof has no cost of a constraint, and lagrangianLearningRate learns by some"
+    shielded = snapshot.spec.safety is not None and proof.off_policy is None
+    if shielded and all(cost.name != INTERVENTIONS for cost in proof.costs):
+        return "incomplete", "the proof does not count interventions, and the spec has safety"
     missing = sorted(set(snapshot.spec.export.formats) - {item.format for item in proof.exports})
     if missing:
         return "incomplete", f"the proof has no {missing[0]}, which the spec asks for"
@@ -185,7 +192,7 @@ def min_improvement(bar: float, proof: Proof) -> GateResult:
 def significant(proof: Proof) -> GateResult:
     """Lower end of the 95 % interval of the difference between both means above 0."""
     if proof.off_policy is None and 0 < _episodes(proof) < LEAST_PAIRS:
-        fix = f"set evaluation.episodes to at least {LEAST_PAIRS}"
+        fix = f"create a new run with evaluation.episodes of at least {LEAST_PAIRS}"
         sentence = f"{_episodes(proof)} episodes show nothing at 95 %: {fix}"
         return GateResult(name="significant", passed=False, message=sentence)
     gain = proof.difference or _unpaired(proof.evaluation, proof.baseline)
@@ -229,7 +236,7 @@ def max_kl(bar: float, kl: float | None) -> GateResult:
     """An update no further than `bar` from the policy that serves."""
     if kl is None:
         problem = "not measured: the policy that serves does not draw its actions, as the update does"
-        fix = "set export.behaviour to that one's, or remove continuous"
+        fix = "create a new run with that one's behaviour as export.behaviour, or remove continuous"
         return GateResult(name=MAX_KL, passed=False, message=f"{problem}; {fix}")
     sentence = f"KL divergence {kl:.3g} from the policy that serves, must be at most {bar:g}"
     return GateResult(name=MAX_KL, passed=kl <= bar, message=sentence)

@@ -13,7 +13,7 @@ from learnloop_api.wire.training import Parity
 from learnloop_common.acting.policy import ALGORITHM, BEHAVIOUR, BOUNDS, Numbers
 from learnloop_environments import VectorEnvironment, errors, simulation
 from learnloop_environments.spaces import FIELD, Observations, agents
-from learnloop_trainer import baseline_policy as baseline, training_order
+from learnloop_trainer import baseline_policy as baseline, fallback_policy, training_order
 from learnloop_trainer.engines.engine_process import PAGE, EngineMistaken, Handed
 from learnloop_trainer.evaluation import held_out_episodes
 from learnloop_trainer.export import Behaving, OnnxPolicy
@@ -100,6 +100,9 @@ def stamped(order: training_order.Order, world: World, policy: bytes, behaviour:
         model = onnx.load_from_string(policy)
     except Exception as error:  # protobuf's and onnx's errors share no base class below Exception
         raise EngineMistaken(f"{POLICY}: is not an ONNX file ({str(error)[:120]}); export one") from None
+    if draws := fallback_policy.drawing(model):
+        problem = f"{POLICY}: draws random numbers ({', '.join(draws)})"
+        raise EngineMistaken(f"{problem}; export it without them, and say how it draws as behaviour")
     facts = {item.key: item.value for item in model.metadata_props if not item.key.startswith("learnloop.")}
     facts |= {ALGORITHM: order.spec.algorithm, "learnloop.job": order.job}
     facts[BEHAVIOUR] = behaviour.model_dump_json(exclude_none=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from learnloop_api.kinds.reward_policy import SafetyConstraint
 from learnloop_api.wire.training import Cost
 from learnloop_common.reward_rules.outcome_values import OutcomeValues, source
-from learnloop_environments import VectorEnvironment, errors, spaces, wrappers
+from learnloop_environments import VectorEnvironment, errors, rewarded_by_policy, spaces, wrappers
 from learnloop_trainer import action_shield, statistics
 from learnloop_trainer.evaluation.held_out_episodes import World
 
@@ -21,9 +21,11 @@ Replaced = Callable[[], NDArray[np.bool_] | None]
 class Costed(wrappers.Wrapper):
     """Sums up outcome values of each member's first episode."""
 
-    def __init__(self, inner: VectorEnvironment, keys: Sequence[str], replaced: Replaced) -> None:
+    def __init__(
+        self, inner: VectorEnvironment, limits: Sequence[SafetyConstraint], keys: Sequence[str], replaced: Replaced
+    ) -> None:
         super().__init__(inner)
-        self._keys, self._sources = keys, {source(key) for key in keys} | {*keys}
+        self._limits, self._keys, self._sources = limits, keys, {source(key) for key in keys} | {*keys}
         self._shield, self._replaced = wrappers.outermost(inner, action_shield.Shielded), replaced
         self._running = np.ones(len(inner.members), dtype=np.bool_)
         self._values = [OutcomeValues() for _ in inner.members]
@@ -31,6 +33,7 @@ class Costed(wrappers.Wrapper):
     def step(self, actions: NDArray[Any]) -> spaces.Step:
         within, before = self._replaced(), 0 if self._shield is None else self._shield.interventions.copy()
         step = self.inner.step(actions)
+        rewarded_by_policy.require_numbers(self._limits, step.values)
         values = dict(step.values)
         if self._shield is not None:
             own = 0 if within is None else within.reshape(len(self.members), -1).sum(axis=1)
@@ -62,7 +65,7 @@ class Costs:
         self._made.append(made)
 
         def opened(members: range) -> VectorEnvironment:
-            made.append(Costed(world(members), self._keys, replaced))
+            made.append(Costed(world(members), self._limits, self._keys, replaced))
             return made[-1]
 
         return opened if self._keys else world

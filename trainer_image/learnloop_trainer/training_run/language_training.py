@@ -212,8 +212,11 @@ class Opened:
 
 def opened(order: training_order.Order, cache: Path | None = None) -> Opened:
     """Raises ConfigError for what is not there, or not what the order says."""
-    model = order.spec.data.language_model
+    model, limit = order.spec.data.language_model, order.spec.data.max_steps_per_episode
     assert model is not None
+    if limit is not None:
+        problem, fix = "is not heeded by worlds that are talked to", "leave it out"
+        raise ConfigError("spec.data.maxStepsPerEpisode", limit, problem, fix)
     base = base_model.opened(model, os.environ, cache or Path(tempfile.gettempdir()) / "learnloop-models")
     world = make_world(order.environment)
     chat = Chat(base.tokeniser, [tool.to_openai() for tool in model.tools] or world.tools, base.stops)
@@ -243,9 +246,6 @@ def begin_language(
 
 def _refuse_unjudgeable(order: training_order.Order) -> None:
     """Raises ConfigError where a model is to be judged along its training and cannot be."""
-    if order.spec.data.max_steps_per_episode is not None:
-        name, value, fix = "spec.data.maxStepsPerEpisode", order.spec.data.max_steps_per_episode, "leave it out"
-        raise ConfigError(name, value, "is not heeded by worlds that are talked to", fix)
     if order.spec.evaluation.while_training is None:
         return
     name, fix = "spec.evaluation.whileTraining", "leave it out"

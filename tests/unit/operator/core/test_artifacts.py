@@ -36,8 +36,11 @@ def job(name: str, **status: str) -> dict:
 
 
 def test_the_model_wished_for_the_one_that_serves_and_the_one_to_undo_to_are_in_use() -> None:
-    call = in_use([deployment()], [job("going"), job("ended", finishedAt="2026-01-01T00:00:00Z")])
-    assert call.body == {"sha256": [A, B, C], "jobs": ["going"]}
+    going, ended = job("going"), job("ended", finishedAt="2026-01-01T00:00:00Z")
+    for one, digest in ((going, D), (ended, E)):
+        one["spec"] = {"safety": {"fallbackPolicy": {"uri": f"learnloop://ns/{digest}", "sha256": digest}}}
+    call = in_use([deployment()], [going, ended])
+    assert call.body == {"sha256": [A, B, C, D], "jobs": ["going"]}
 
 
 def test_more_than_can_be_told_is_not_told_in_part() -> None:

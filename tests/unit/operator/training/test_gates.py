@@ -2,12 +2,13 @@
 
 import math
 
+import pytest
 from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.training.evaluation import SuiteGate, TrainingGates
 from learnloop_api.wire.training import Cost, DimensionResult, Interval, OffPolicy, SuiteResult
-from learnloop_operator.training.proof_gates import constraints, evaluate, suite_status
-from testing.training.training_builders import after, condition, job, plan, proof, returns, run, situation
+from learnloop_operator.training.proof_gates import constraints, evaluate, flaw, suite_status
+from testing.training.training_builders import after, condition, job, plan, proof, returns, run, situation, spec
 
 NUMBER = st.floats(-1e6, 1e6)
 
@@ -43,6 +44,21 @@ def test_a_constraint_that_is_broken_on_held_out_episodes_refuses_the_run() -> N
         "falls",
     ]
     assert made.status["costs"][2] == {"name": "falls", "mean": 2.04, "maximum": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"hyperparameters": {"lagrangianLearningRate": 0.1}}, "has no cost of a constraint"),
+        ({"safety": {"constraints": [{"name": "never", "forbid": [1]}], "fallback": [0]}}, "does not count"),
+    ],
+)
+def test_a_proof_without_the_cost_of_what_limits_the_run_proves_nothing(changes: dict, sentence: str) -> None:
+    interval = {"maximum": None, "episodes": 9, "mean": 0, "ci_low": 0, "ci_high": 0, "baseline": 0}
+    costs = [Cost(name="interventions", **interval), Cost(name="falls", **interval | {"maximum": 1})]
+    for some, flawed in ((costs[:1] if "hyperparameters" in changes else costs[1:], True), (costs, False)):
+        problem = flaw(situation({"attempts": 1}, spec=spec(**changes), job=job()), proof(costs=some))
+        assert (problem is not None and sentence in problem[1]) == flawed
 
 
 def test_a_model_no_better_than_the_baseline_is_not_significant() -> None:
@@ -82,7 +98,7 @@ def test_few_episodes_cannot_be_significant_and_the_sentence_says_how_many_can()
     few = proof(evaluation=returns(480.0, episodes=5), baseline=returns(22.0, episodes=5))
     (verdict,) = evaluate(TrainingGates(), few)
     assert not verdict.passed
-    assert verdict.message == "5 episodes show nothing at 95 %: set evaluation.episodes to at least 6"
+    assert verdict.message == "5 episodes show nothing at 95 %: create a new run with evaluation.episodes of at least 6"
 
 
 def judged(verdict: bool = True, message: str = "") -> OffPolicy:

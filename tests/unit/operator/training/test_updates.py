@@ -100,7 +100,7 @@ def test_an_update_that_draws_does_not_pass_without_its_divergence_from_what_ser
     drawn = improved(1, behaviour={"kind": kind}, baseline_sha256=baseline)
     made = plan(dataclasses.replace(proven(), spec=wanted(1), run=drawn))
     assert reason(made, "Trained") == verdict
-    why = "maxKl: not measured: the policy that serves does not draw its actions, as the update does; set export."
+    why = "maxKl: not measured: the policy that serves does not draw its actions, as the update does; create"
     assert condition(made, "Trained")["message"].removeprefix("update 1: ").startswith(why) == (verdict == "Strayed")
 
 

@@ -84,7 +84,7 @@ def causal(base: Path) -> Any:
 def proof_of(base: Path, trained_model: Path, folder: Path, script: str = PROGRAM, **spec: Any) -> Proof:
     (folder / "train.py").write_text(script.replace("TRAINED", str(trained_model)))
     spoken = {"base": {"uri": base.as_uri(), "sha256": folder_digest(base)}, "sampling": {"maxTokens": 10}}
-    data = {"environment": "ToolLookup-v1", "languageModel": spoken}
+    data = {"environment": "ToolLookup-v1", "languageModel": spoken, **spec.pop("data", {})}
     return trained(folder, [sys.executable, str(folder / "train.py")], data=data, evaluation={"episodes": 6}, **spec)
 
 
@@ -157,6 +157,11 @@ def test_weights_that_are_no_numbers_are_not_proven(base: Path, learned: Path, t
 def test_a_behaviour_is_of_policies_of_numbers(base: Path, learned: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"spec.export.behaviour: 'greedy' is for policies of numbers; remove it"):
         proof_of(base, learned / "adapter", tmp_path, export={"behaviour": {"kind": "greedy"}})
+
+
+def test_a_limit_on_steps_is_refused_as_by_our_own_learners(base: Path, learned: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"spec.data.maxStepsPerEpisode: '3' is not heeded by worlds that are talked"):
+        proof_of(base, learned / "adapter", tmp_path, data={"maxStepsPerEpisode": 3})
 
 
 def test_a_program_for_a_language_model_is_checked_without_a_cluster(base, learned, tmp_path: Path) -> None:

@@ -77,6 +77,13 @@ def test_what_breaks_the_contract_is_refused_for_good(script: str, sentence: str
         trained(tmp_path, ["sh", "-c", script.replace("$D", "$LEARNLOOP_ENGINE_DIRECTORY")])
 
 
+def test_a_policy_that_draws_by_itself_is_not_proven(tmp_path: Path) -> None:
+    noisy = 'helper.make_node("RandomNormalLike", ["exact"], ["noise"], scale=1e-9)'
+    noisy = f'["exact"]), {noisy}, helper.make_node("Add", ["exact", "noise"], ["logits"]),'
+    with pytest.raises(EngineMistaken, match=r"policy.onnx: draws random numbers \(RandomNormalLike\); export it"):
+        trained(tmp_path, program(tmp_path, **{'["logits"]),\n    helper': f"{noisy}\n    helper"}))
+
+
 def test_what_no_engine_heeds_is_refused(tmp_path: Path) -> None:
     randomise = [{"parameter": "gravity", "low": 9, "high": 10}]
     for field, value in (("randomise", randomise), ("level", "gravity")):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -180,6 +181,17 @@ def conservative(observations: int, actions: int, bounds: Bounds | None = None) 
     return build(dense(name, [observations, 8, outputs], 5.0, 99, 0), name, "relu", {}, bounds)
 
 
+def drawing(observations: int, actions: int, bounds: Bounds) -> bytes:
+    """A policy with noise of its own, in a branch."""
+    model = onnx.load_from_string(conservative(observations, actions, bounds))
+    info = onnx.helper.make_tensor_value_info("noise", onnx.TensorProto.FLOAT, [1])
+    noise = onnx.helper.make_node("RandomNormal", [], ["noise"], shape=[1])
+    branch = onnx.helper.make_graph([noise], "branch", [], [info])
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "yes"))
+    model.graph.node.append(onnx.helper.make_node("If", ["yes"], ["unused"], then_branch=branch, else_branch=branch))
+    return model.SerializeToString()
+
+
 def test_a_fallback_policy_acts_within_the_limits_where_numbers_are_beyond_them_or_none() -> None:
     random, body = np.random.default_rng(3), conservative(OBSERVATIONS, DIMENSIONS, BOUNDS)
     observations = random.normal(size=(3000, OBSERVATIONS)).astype(np.float32)
@@ -213,6 +225,7 @@ def test_a_fallback_policy_acts_within_the_limits_where_numbers_are_beyond_them_
         ({}, conservative(5, 3, BOUNDS), r"fallbackPolicy: .* takes 5 observations for 3 numbers, .* 4 for 3 numbers"),
         ({}, conservative(4, 3), r"fallbackPolicy: .* takes 4 observations for 3 choices, .* 4 for 3 numbers"),
         ({}, b"weights", r"fallbackPolicy: .* not a loadable ONNX model.*; name a policy for the same environment"),
+        ({}, drawing(4, 3, BOUNDS), r"fallbackPolicy: .* draws random numbers: RandomNormal; name"),
         ({"min": 2}, conservative(4, 3, BOUNDS), r"constraints: 'slow near things, apart' leave no action that obeys"),
     ],
 )
