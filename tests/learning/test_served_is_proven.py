@@ -140,6 +140,7 @@ def test_a_fallback_policy_is_served_with_the_policy_as_it_was_proven(
     run(order, Place(), 1)
     proof = DirectoryStore(tmp_path / "store", "guarded").proof()
     assert proof.interventions > 0
+    assert [(item.format, item.parity.passed) for item in proof.exports] == [("torchscript", True)]
     body = Path(urlsplit(proof.artifact_uri).path).read_bytes()
     order = with_fallback(order, DirectoryStore(tmp_path / "store", "guarded"))
     returns, _ = play(held_out(order), alike(order, serve(body)), order.spec.seed, EPISODES, lambda done: None)

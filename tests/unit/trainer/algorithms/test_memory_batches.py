@@ -1,7 +1,6 @@
 """DQN and SAC mix their own transitions with logged ones; without any they learn as ever, and say so."""
 
 import json
-from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,6 @@ import torch
 from hypothesis import given, strategies as st
 
 from grids import RIGHT
-from learnloop_api.kinds.base import LocalRef
 from learnloop_api.kinds.training.evaluation import EpisodeFilter
 from learnloop_api.wire.trajectory import EpisodeSelection, LoggedEpisode, Outcome, Step, Trajectory
 from learnloop_environments import make
@@ -25,7 +23,6 @@ from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.recordings import Recording, successors
 from learnloop_trainer.store.run_store import DirectoryStore
-from learnloop_trainer.tracking import Tracker
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import begin
@@ -130,17 +127,6 @@ def test_an_interrupted_run_goes_on_exactly_whatever_was_logged_since(make_order
     assert resumed.read.note.trajectory_ids == ids
 
 
-@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
-def test_a_checkpoint_with_another_agents_log_is_not_gone_on_from(make_order, tmp_path, algorithm):
-    log(tmp_path, WORLD[algorithm], 2)
-    order, store = of_agent(make_order, algorithm), DirectoryStore(tmp_path, "small-1")
-    body = save(advance(begin(order, Alone(), CPU, store), 1), order, Alone())
-    data = order.spec.data.model_copy(update={"learning_agent_ref": LocalRef(name="another")})
-    other = order.model_copy(update={"spec": order.spec.model_copy(update={"data": data})})
-    with pytest.raises(ValueError, match="belongs to another specification"):
-        restore(begin(other, Alone(), CPU, store), other, Alone(), body)
-
-
 class Away(DirectoryStore):
     """A data plane that does not answer when it is asked for episodes."""
 
@@ -220,26 +206,6 @@ def test_ranks_have_the_parts_of_one_batch() -> None:
         return one.batch(3).reward
 
     assert torch.cat([part(rank, 3) for rank in range(3)]).tolist() == part(0, 1).tolist()
-
-
-def test_losses_become_points_of_curves_and_part_of_the_line(make_order: Callable[..., Order], tmp_path: Path) -> None:
-    class Recorder(Tracker):
-        def __init__(self) -> None:
-            super().__init__(())
-            self.points: list[dict[str, float]] = []
-
-        def note(self, step: int, values) -> None:
-            self.points.append(dict(values))
-
-    tracker = Recorder()
-    reporter = Reporter(make_order("dqn"), Place(), DirectoryStore(tmp_path, "small-1"), tracker)
-    reporter.progress(64, deque([1.0, 2.0]), {"total": 2.0, "local": 1.0, "memory": 3.0})
-    assert {name: tracker.points[-1][f"train/loss_{name}"] for name in ("total", "local", "memory")} == {
-        "total": 2.0,
-        "local": 1.0,
-        "memory": 3.0,
-    }
-    assert "loss total 2, local 1, memory 3" in reporter.line()
 
 
 def test_the_second_run_of_an_agent_learns_from_what_the_first_one_logged(make_order, tmp_path):

@@ -213,36 +213,6 @@ def test_a_warm_learner_has_the_weights_given_and_its_targets_too(make_order: Or
         assert torch.equal(taker.targets[""], taker.network.vector)
 
 
-def test_a_warm_learner_for_continuous_actions_has_the_deviations_too(make_order: Orders) -> None:
-    data = {"environment": "motion:Navigation"}
-    giver = begin(make_order(data=data, seed=5), Alone(), CPU).learner
-    taker = begin(make_order(data=data), Alone(), CPU).learner
-    assert set(warm(taker, giver.network.exported(), PPO)) == set(giver.network.shapes)
-    assert taker.network.digest() == giver.network.digest()
-
-
-def test_a_warm_learner_sees_through_the_glasses_of_the_policy_it_begins_from(make_order: Orders) -> None:
-    normalising = {"environments": 8, "horizon": 8, "minibatches": 1, "hidden": [16], "normaliseObservations": True}
-    order = make_order(hyperparameters=normalising)
-    giver, taker = begin(order, Alone(), CPU), begin(order, Alone(), CPU)
-    for _ in range(3):
-        giver.observation, _ = giver.learner.iterate(giver.observation)
-    warm(taker.learner, giver.learner.network.exported(), PPO)
-    for name, array in giver.learner.network.fixed.items():
-        assert taker.learner.network.fixed[name] == pytest.approx(array, rel=1e-4)
-    with pytest.raises(ValueError, match="saw normalised observations: set normaliseObservations to true"):
-        warm(begin(make_order(), Alone(), CPU).learner, giver.learner.network.exported(), PPO)
-
-
-def test_weights_of_another_architecture_are_refused_with_both_shapes(make_order: Orders) -> None:
-    learner = begin(make_order(), Alone(), CPU).learner
-    narrow = {"policy.0.weight": np.zeros((4, 8), dtype=np.float32), "policy.1.weight": np.zeros((8, 2))}
-    with pytest.raises(ValueError, match=r"policy.0.weight has shape \[4, 8\], this network's is \[4, 16\]"):
-        warm(learner, narrow, PPO)
-    with pytest.raises(ValueError, match="policy has 1 layers, this network's has 2"):
-        warm(learner, {"policy.0.weight": np.zeros((4, 2), dtype=np.float32)}, PPO)
-
-
 SHIELD = {"constraints": [{"name": "never left", "forbid": [0]}], "fallback": [1]}
 
 
