@@ -156,13 +156,17 @@ class MemoryCopy(SQLModel, table=True):
 
 
 class MemoryWord(SQLModel, table=True):
-    """A stem (24 bits of its hash) of a memory of a large agent. Equality alone finds them, which an index
-    may answer before row-level security looks at a row; a text search may not, and reads every text of the agent."""
+    """A stem (24 bits of its hash) of a memory of a large agent, and how many stems that has: short ones come first.
+
+    Equality alone finds them, which an index may answer before row-level security looks at a row; a text search may
+    not, and reads every text of the agent.
+    """
 
     __tablename__ = "memory_words"
     namespace: str = column(Text, key=True)
     agent_id: str = column(Text, key=True)
     word: int = column(Integer, key=True)
+    stems: int = column(SmallInteger, key=True)
     memory_id: UUID = column(Uuid, key=True)
 
 

@@ -50,20 +50,21 @@ END $$
 FORGET_WORDS = """
 CREATE FUNCTION forget_words(of_namespace text, of_agent text, ids uuid[]) RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off AS $$
-DECLARE words int[]; owners uuid[]; stems bigint; fewer record; BEGIN
+DECLARE words int[]; owners uuid[]; sizes int[]; total bigint; fewer record; BEGIN
     PERFORM 1 FROM memory_index v WHERE v.namespace = of_namespace AND v.agent_id = of_agent AND v.memory_id = ANY(ids)
         ORDER BY v.memory_id FOR UPDATE;
     SELECT array_agg(get_byte(v.terms, 4 * i + 1) | (get_byte(v.terms, 4 * i + 2) << 8)
-            | (get_byte(v.terms, 4 * i + 3) << 16)), array_agg(v.memory_id), sum(get_byte(v.terms, 4 * i))
-        INTO words, owners, stems FROM memory_index v, generate_series(0, length(v.terms) / 4 - 1) AS i
+            | (get_byte(v.terms, 4 * i + 3) << 16)), array_agg(v.memory_id), array_agg(length(v.terms) / 4),
+            sum(get_byte(v.terms, 4 * i)) INTO words, owners, sizes, total
+        FROM memory_index v, generate_series(0, length(v.terms) / 4 - 1) AS i
         WHERE v.namespace = of_namespace AND v.agent_id = of_agent AND v.memory_id = ANY(ids) AND v.listed;
-    FOR fewer IN SELECT DISTINCT word, owner FROM unnest(words, owners) AS t(word, owner) LOOP
+    FOR fewer IN SELECT DISTINCT * FROM unnest(words, sizes, owners) AS t(word, size, owner) LOOP
         DELETE FROM memory_words WHERE namespace = of_namespace AND agent_id = of_agent
-            AND word = fewer.word AND memory_id = fewer.owner;
+            AND word = fewer.word AND stems = fewer.size AND memory_id = fewer.owner;
     END LOOP;
     FOR fewer IN SELECT word, count(DISTINCT owner) AS n FROM unnest(words, owners) AS t(word, owner) GROUP BY word
         UNION ALL SELECT -1, count(DISTINCT owner) FROM unnest(owners) AS t(owner)
-        UNION ALL SELECT -2, stems ORDER BY 1 LOOP
+        UNION ALL SELECT -2, total ORDER BY 1 LOOP
         UPDATE memory_word_counts SET memories = greatest(memories - fewer.n, 0)
             WHERE namespace = of_namespace AND agent_id = of_agent AND word = fewer.word AND fewer.n > 0;
         DELETE FROM memory_word_counts WHERE namespace = of_namespace AND agent_id = of_agent AND word = fewer.word

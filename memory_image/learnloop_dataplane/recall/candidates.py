@@ -24,6 +24,7 @@ from learnloop_dataplane.vectors.vector_store import Near, VectorStore
 ALL, STEMS = -1, -2  # words of `memory_word_counts` that stand for the number of memories, and of their stems
 MOST_POSTINGS = 20_000  # entries of `memory_words` that one question looks at
 BY_WORDS, AROUND, NEAREST = 400, 150, 200
+ALIKE = 1000  # memories of one worth that are looked at, the shortest
 BATCH = 2000  # memories that are listed in one transaction
 AFTER = 500  # memories of a listed agent that may wait to be listed
 FEW = 2000  # memories that are compared and ranked in the event loop; more, in a thread
@@ -72,22 +73,25 @@ _FIT = f"""CASE WHEN v.speaker = ANY($7::bigint[]) OR ($8 AND NOT v.person) THEN
     / sqrt(1 + length(v.terms) / (4 * {ranking.LONG}))"""
 # What the question may not see takes no place, nor do copies, of one worth: the best are looked at until they suffice.
 # Of one worth come first those that the ranking will put first: by speaker, amount, kind and length, then the newest.
+# A look at each takes 8 µs, so of a worth that very many have only the shortest are looked at.
 _CHOSEN = f"""
 WITH top AS MATERIALIZED (
     SELECT x.* {SCOPE}, LATERAL (
         SELECT * FROM (
-            SELECT DISTINCT ON (t.worth, v.fit, v.same) t.worth, v.* FROM (
-                SELECT w.agent_id, w.memory_id, round(1e6 * sum(q.rarity)) AS worth, bool_or(q.rarity = 0) AS dated
-                FROM unnest($3::int[], $4::float8[]) AS q(word, rarity)
-                JOIN memory_words w ON w.namespace = s.namespace AND w.agent_id = ANY($2::text[]) AND w.word = q.word
-                GROUP BY w.agent_id, w.memory_id HAVING sum(q.rarity) > 0 ORDER BY worth DESC) t,
+            SELECT DISTINCT ON (t.rank, v.fit, v.same) t.rank, v.* FROM (
+                SELECT *, row_number() OVER (PARTITION BY rank, dated ORDER BY stems, memory_id DESC) AS place FROM (
+                    SELECT w.memory_id, w.stems, round(-1e6 * sum(q.rarity)) AS rank, bool_or(q.rarity = 0) AS dated
+                    FROM unnest($3::int[], $4::float8[]) AS q(word, rarity) JOIN memory_words w
+                        ON w.namespace = s.namespace AND w.agent_id = ANY($2::text[]) AND w.word = q.word
+                    GROUP BY w.memory_id, w.stems HAVING sum(q.rarity) > 0) g) t,
             LATERAL (SELECT v.memory_id, v.agent_id, v.session, v.position, v.spoken_at, v.same, {_FIT} AS fit
-                FROM memory_index v WHERE v.namespace = s.namespace AND v.agent_id = t.agent_id
-                AND v.memory_id = t.memory_id AND v.memory_type = ANY($5::smallint[]) AND {_VISIBLE} OFFSET 0) v
-            ORDER BY t.worth DESC, v.fit DESC, v.same, v.spoken_at DESC) y
-        ORDER BY worth DESC, fit DESC, spoken_at DESC LIMIT {BY_WORDS}) x
+                FROM memory_index v WHERE v.namespace = s.namespace AND v.agent_id = ANY($2::text[])
+                AND v.memory_id = t.memory_id AND t.place <= {ALIKE} AND v.memory_type = ANY($5::smallint[])
+                AND {_VISIBLE} OFFSET 0) v
+            ORDER BY t.rank, v.fit DESC, v.same, v.spoken_at DESC) y
+        ORDER BY rank, fit DESC, spoken_at DESC LIMIT {BY_WORDS}) x
 ), best AS MATERIALIZED (
-    SELECT * FROM (SELECT * FROM top ORDER BY worth DESC, fit DESC, spoken_at DESC LIMIT {AROUND}) t WHERE session <> 0
+    SELECT * FROM (SELECT * FROM top ORDER BY rank, fit DESC, spoken_at DESC LIMIT {AROUND}) t WHERE session <> 0
 )
 SELECT memory_id FROM top
 UNION SELECT n.memory_id FROM best b, LATERAL (
@@ -121,11 +125,11 @@ WITH page AS MATERIALIZED (
     ORDER BY memory_id LIMIT {BATCH} FOR UPDATE SKIP LOCKED
 ), stems AS MATERIALIZED (
     SELECT p.memory_id, get_byte(p.terms, 4 * i + 1) | (get_byte(p.terms, 4 * i + 2) << 8)
-        | (get_byte(p.terms, 4 * i + 3) << 16) AS word, get_byte(p.terms, 4 * i) AS times
+        | (get_byte(p.terms, 4 * i + 3) << 16) AS word, get_byte(p.terms, 4 * i) AS times, length(p.terms) / 4 AS many
     FROM page p, generate_series(0, length(p.terms) / 4 - 1) AS i
 ), written AS (
-    INSERT INTO memory_words (namespace, agent_id, word, memory_id)
-    SELECT DISTINCT $1, $2, word, memory_id FROM stems ON CONFLICT DO NOTHING
+    INSERT INTO memory_words (namespace, agent_id, word, stems, memory_id)
+    SELECT DISTINCT $1, $2, word, many, memory_id FROM stems ON CONFLICT DO NOTHING
 ), counted AS (
     INSERT INTO memory_word_counts AS c (namespace, agent_id, word, memories)
     SELECT $1, $2, word, n FROM (
