@@ -20,7 +20,7 @@ from learnloop_dataplane.concurrency.background_loop import Work
 from learnloop_dataplane.lifecycle.quarantine import retire
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres import database, memory_tables
-from learnloop_dataplane.recall import memory_types, statements
+from learnloop_dataplane.recall import memory_types, ranking, statements
 
 log = logging.getLogger(__name__)
 UNLIMITED = MemoryBudget()
@@ -35,22 +35,36 @@ _HALF_LIVES = " ".join(f"WHEN '{name}' THEN {policy.half_life_days}" for name, p
 # Value: importance as its writer judged it, raised by use (each doubling counts the same) and moved by what the rewards
 # say it did. Freshness halves every half-life since it was stored or last recalled, and never below a tenth: an old
 # memory that earned its place outlives a new one that did not. A standing instruction does not age, and what ends one
-# goes last while there is an earlier one: the instruction would hold again.
+# goes last while there is an earlier one: the instruction would hold again. Statements of opposite senses about the
+# same, each of which ends the one before it, go in the order in which they were made.
 _STATED = ", ".join(f"{statements.Kind[name]:d}" for name in ("PREFERENCE", "INSTRUCTION", "REPLACEMENT"))
 _SURPLUS = f"""
 WITH held AS (
-    SELECT m.id, m.pinned, (m.kind > {statements.Kind.INSTRUCTION:d} AND m.created_at >=
-            min(m.created_at) FILTER (WHERE m.kind IN ({_STATED})) OVER ()) IS TRUE AS ends, {SIZE} AS size,
+    SELECT m.id, m.pinned, m.kind, m.created_at, s.*, {SIZE} AS size,
         (m.importance * (1 + 0.25 * ln(1 + coalesce(u.access_count, 0)) / ln(2)) + greatest(i.outcome, 0))
         * (1 + 0.9 * least(i.outcome, 0)) * (0.1 + 0.9 * power(0.5, least(i.half_lives, 100))) AS value
     FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
     CROSS JOIN LATERAL (SELECT coalesce((u.helped - u.hurt) / (u.helped + u.hurt + 1), 0) AS outcome,
         greatest(extract(epoch FROM now() - greatest(m.created_at, u.last_accessed))::float8 / 86400, 0)
         / CASE m.memory_type {_HALF_LIVES} END * (m.kind < {statements.Kind.INSTRUCTION:d})::int AS half_lives) i
+    LEFT JOIN LATERAL (SELECT v.owner, v.spoken_at, a.* FROM memory_index v, LATERAL (
+            SELECT bool_or(get_byte(v.about, i) & {ranking.DENIES} > 0) AS denies, array_agg(substr(v.about, i + 2, 3)
+                ORDER BY i) FILTER (WHERE get_byte(v.about, i) & {ranking.SUBJECT} > 0) AS subject
+            FROM generate_series(0, length(v.about) - 4, 4) AS i) a
+        WHERE v.namespace = m.namespace AND v.agent_id = m.agent_id AND v.memory_id = m.id
+            AND m.kind IN ({statements.Kind.PREFERENCE:d}, {statements.Kind.INSTRUCTION:d}) OFFSET 0) s ON true
     WHERE m.namespace = $1 AND m.agent_id = $2 AND m.state = 'active' AND m.ends_at > now()
+), turned AS (
+    SELECT *, min(created_at) FILTER (WHERE kind IN ({_STATED})) OVER () AS first,
+        subject IS NOT NULL AND denies <> lag(denies) OVER same AS turns
+    FROM held WINDOW same AS (PARTITION BY owner, subject ORDER BY spoken_at, id)
+), ending AS (
+    SELECT *, CASE WHEN kind > {statements.Kind.INSTRUCTION:d} THEN coalesce(created_at >= first, false)::int
+        ELSE count(*) FILTER (WHERE turns) OVER (PARTITION BY owner, subject ORDER BY spoken_at, id) END AS ends
+    FROM turned
 ), ranked AS (
     SELECT id, pinned, ends, value, row_number() OVER best AS place, sum(size) OVER best AS total
-    FROM held WINDOW best AS (ORDER BY pinned DESC, ends DESC, value DESC, id ROWS UNBOUNDED PRECEDING)
+    FROM ending WINDOW best AS (ORDER BY pinned DESC, ends DESC, value DESC, id ROWS UNBOUNDED PRECEDING)
 )
 SELECT id, value FROM ranked WHERE NOT pinned AND (place > $3 OR total > $4) ORDER BY ends, value, id
 """
