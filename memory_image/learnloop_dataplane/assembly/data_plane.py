@@ -50,7 +50,8 @@ class Readiness:
         if self._training.artifacts.problem:
             degraded["artifact store"] = self._training.artifacts.problem
         if self._memory.indexing.refusals:
-            degraded["embedder"] = "; ".join(self._memory.indexing.refusals.values())[:MOST_QUOTED]
+            count = len(self._memory.indexing.refusals)  # anyone may ask: no tenant is named
+            degraded["embedder"] = f"{count} namespaces keep the embedder before, which finds more; the log names them"
         if self._memory.following.problem:
             degraded["vector store"] = self._memory.following.problem[:MOST_QUOTED]
         return degraded

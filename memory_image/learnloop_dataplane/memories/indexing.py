@@ -39,7 +39,10 @@ UPDATE memory_index v SET analyzer = $2, terms = t.terms, named = t.named, about
 FROM unnest($3::text[], $4::uuid[], $5::bytea[], $6::smallint[], $7::bytea[]) AS t(agent, id, terms, named, about)
 WHERE v.namespace = $1 AND v.agent_id = t.agent AND v.memory_id = t.id
 """
-_IN_USE = "SELECT embedder, refused, before FROM memory_embedders WHERE namespace = $1"
+_IN_USE = """
+SELECT embedder, refused, before, EXISTS(SELECT 1 FROM memory_index v WHERE v.namespace = $1) AS needed
+FROM memory_embedders WHERE namespace = $1
+"""
 _USE = """
 INSERT INTO memory_embedders (namespace, embedder) VALUES ($1, $2)
 ON CONFLICT (namespace) DO UPDATE SET before = memory_embedders.embedder, embedder = excluded.embedder, refused = NULL
@@ -170,6 +173,7 @@ class Indexing:
                 failure = error
         count = await self._fill(namespace, self._embedder, in_use)
         rests = row and row["refused"] == target and time.monotonic() < self._rests.get(namespace, (0.0, 0.0))[0]
+        rests = rests and row["needed"]  # after an erasure nothing is left to compare
         if count < BATCHES * BATCH and in_use != target and not rests:
             # The one before comes back whatever it finds: it answered here. So does any where the one in use cannot.
             answers = self._before is not None and self._before.name == in_use

@@ -8,6 +8,7 @@ from os import getpid
 from unittest.mock import AsyncMock
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from learnloop_dataplane.errors import Unavailable
@@ -36,11 +37,12 @@ async def test_a_new_embedder_takes_over_when_its_vectors_are_there_and_the_old_
         await eventually(switched)
 
     async with running(**settings(dsn, tmp_path, embedder=old, sweep_seconds=0.1)) as api:
-        ids = await store(api, "changer", [f"the cat number {number}" for number in range(MEMORIES)])
+        ids = await store(api, "changer", [f"the cat number {number}" for number in range(MEMORIES - 1)])
+        await store(api, "changer", ["Always name 2 cats."], speaker="user")
         first = api.memory.indexing._embedder.name
         await in_use(api, old, first)
         before = (await ask(api, "changer", "the cat number 123"))["memories"]
-        assert before[0]["id"] == ids[123]
+        assert (before[0]["id"], "instruction" in [hit["why"] for hit in before]) == (ids[123], True)
     values = settings(dsn, tmp_path, embedder=new, embedder_before=old, sweep_seconds=30)
     async with running(**values) as api:
         assert (await api.memory.indexing.embedder("team-a")).name == first
@@ -49,7 +51,8 @@ async def test_a_new_embedder_takes_over_when_its_vectors_are_there_and_the_old_
         while await api.memory.indexing.embed("team-a"):
             pass
         await in_use(api, new, api.memory.indexing._embedder.name)
-        assert (await ask(api, "changer", "the cat number 123"))["memories"][0]["id"] == ids[123]
+        after = (await ask(api, "changer", "the cat number 123"))["memories"]
+        assert (after[0]["id"], "instruction" in [hit["why"] for hit in after]) == (ids[123], True)
     async with running(**settings(dsn, tmp_path, embedder=old, embedder_before=new, sweep_seconds=0.1)) as api:
         await in_use(api, old, first)
         back = (await ask(api, "changer", "the cat number 123"))["memories"]
@@ -133,29 +136,34 @@ async def test_an_embedder_that_finds_less_of_the_agents_own_questions_is_refuse
     assert await in_use(worse, better) == "worse", "the way back is always open"
 
 
-async def test_a_refused_embedder_is_compared_again_after_a_rest(api, monkeypatch):
+@pytest.mark.parametrize("erased", [False, True])
+async def test_a_refused_embedder_is_compared_again_after_a_rest_or_an_erasure(api, monkeypatch, erased):
     first, following = ByNumber("first", 1.0), ByNumber("following", 1.0)
-    await store(api, "rested", ["box 1"])
-    await Indexing(api.db, Analyzer(), first).embed("team-a")
+    body = {"agent_id": "rested", "memory_type": "semantic", "content": {"text": "box 1"}}
+    await api.call("POST", "/api/v1/memory/store", 201, json=body, namespace=(space := f"erased-{erased}".lower()))
+    await Indexing(api.db, Analyzer(), first).embed(space)
     made = Indexing(api.db, Analyzer(), following, first)
     compared = AsyncMock(side_effect=[(1.0, 0.0, 99), (0.0, 1.0, 99)])
     monkeypatch.setattr(made, "_compared", compared)
     for _ in range(3):
-        await made.embed("team-a")
-    assert ((await made.embedder("team-a")).name, compared.call_count) == ("first", 1)
-    assert "team-a keeps embedder first: of 99 own questions following finds 0.000" in made.refusals["team-a"]
-    monkeypatch.setattr(made, "_rests", {"team-a": (0.0, 1.0)})
-    await made.embed("team-a")
-    assert (await made.embedder("team-a")).name == "following"
-    await made.embed("team-a")
+        await made.embed(space)
+    assert ((await made.embedder(space)).name, compared.call_count) == ("first", 1)
+    assert f"{space} keeps embedder first: of 99 own questions following finds 0.000" in made.refusals[space]
+    if erased:
+        await api.call("POST", "/api/v1/erasure", json={"agent_id": "rested"}, namespace=space)
+    else:
+        monkeypatch.setattr(made, "_rests", {space: (0.0, 1.0)})
+    await made.embed(space)
+    assert (await made.embedder(space)).name == "following"
+    await made.embed(space)
     assert made.refusals == {}
 
 
 async def test_a_refused_embedder_is_counted_and_named_where_the_service_says_what_is_degraded(api):
-    for sentence, count in ("team-a keeps embedder first", 1), ("", 0):
-        api.memory.indexing.refusals = {"team-a": sentence} if sentence else {}
+    for count in 1, 0:
+        api.memory.indexing.refusals = {"team-a": "team-a keeps embedder first"} if count else {}
         degraded = (await api.call("GET", "/readyz"))["degraded"]
-        assert degraded.get("embedder", "") == sentence
+        assert degraded.get("embedder", "")[:12] == "1 namespaces"[: 12 * count], "no tenant is named"
         assert f"learnloop_embedder_refused_namespaces {count}.0" in (await api.call("GET", "/metrics")).text
 
 
