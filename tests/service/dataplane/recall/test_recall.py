@@ -5,9 +5,6 @@ from pathlib import Path
 from uuid import UUID
 
 import numpy as np
-import pytest
-
-from learnloop_dataplane.postgres.database import uuid7
 
 from ..conftest import Api, eventually, running, settings
 
@@ -56,16 +53,6 @@ async def test_a_memory_is_found_as_soon_as_it_is_stored(api: Api) -> None:
     assert (hit["id"], hit["why"], answer["plan"], answer["degraded"]) == (identity, "words", "exact", [])
 
 
-async def test_of_exact_copies_the_newest_is_answered_alone(api: Api) -> None:
-    for _ in range(12):
-        [newest] = await store(api, "parakeet", ["The vault opens at nine."])
-    others = await store(api, "parakeet", ["the vault opens at ten"]) + await store(
-        api, "parakeet", ["the vault opens at nine"], speaker="Ann"
-    )
-    hits = (await ask(api, "parakeet", "when does the vault open?", k=5))["memories"]
-    assert {hit["id"] for hit in hits} == {newest, *others}
-
-
 async def test_an_answer_next_to_the_question_is_found_and_says_why(api: Api) -> None:
     talk = [("Ann", "Which instrument did you learn as a child?"), ("Bob", "The cello, for eight years.")]
     noise = [("Ann", text) for text in invented(60, seed=3)]
@@ -91,27 +78,6 @@ async def test_a_standing_instruction_has_a_place_until_it_is_withdrawn(api: Api
             assert [hit["id"] for hit in answer["memories"] if hit["why"] == "instruction"] == [other]
     async with api.db.tenant("team-a") as connection:
         assert not await connection.fetch("SELECT * FROM memory_index WHERE kind > 2 AND visible_to < 'infinity'")
-
-
-@pytest.mark.parametrize(
-    ("rule", "withdrawal", "stands"),
-    [
-        ({"session_id": "a"}, {"session_id": "b"}, True),
-        ({"session_id": "a"}, {"session_id": "a"}, False),
-        ({}, {}, False),
-        ({"session_id": "a", "speaker": "user"}, {"session_id": "b", "speaker": "user"}, False),
-        ({"session_id": "a", "user_id": "ann"}, {"session_id": "b", "user_id": "ann"}, False),
-        ({"session_id": "a", "user_id": "ann"}, {"session_id": "a"}, True),
-    ],
-)
-async def test_an_unnamed_person_of_one_session_withdraws_nothing_of_another(
-    api: Api, rule: dict, withdrawal: dict, stands: bool
-) -> None:
-    agent = f"strangers-{uuid7()}"
-    [first] = await store(api, agent, ["Always give versions when I ask about libraries."], **rule)
-    await store(api, agent, ["You no longer need to give versions for libraries."], **withdrawal)
-    whys = {hit["id"]: hit["why"] for hit in (await ask(api, agent, "Which libraries are there?"))["memories"]}
-    assert (whys[first] == "instruction") == stands
 
 
 async def test_an_order_is_answered_as_it_was_said(api: Api) -> None:

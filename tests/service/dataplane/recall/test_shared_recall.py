@@ -78,19 +78,6 @@ async def test_the_same_sessions_name_at_two_agents_is_two_sessions(api: Api) ->
     assert scores["left turn follows"] > 0 == scores["right turn follows"]
 
 
-async def test_a_reset_ends_the_instructions_of_its_agent_person_and_speaker_alone(api: Api) -> None:
-    rule, reset = "Always name the tide when I ask about boats.", "Ignore all my rules."
-    rules = [("left", "eve", "user"), ("right", "eve", "user"), ("left", "ben", "user"), ("left", "ben", "Ann Hill")]
-    texts = [*((*each, rule) for each in rules), ("left", "eve", "user", reset), ("left", "ben", "Ann Wood", reset)]
-    for agent, person, speaker, text in texts:
-        await store(api, agent, [text], user_id=person, speaker=speaker)
-    for agent in ("left", "right"):
-        await join(api, agent, "harbour")
-    memories = (await ask(api, "left", "which boats are there?", scope="group", k=20))["memories"]
-    standing = [(each["agent_id"], each["speaker"]) for each in memories if each["why"] == "instruction"]
-    assert sorted(standing) == [("left", "Ann Hill"), ("left", "user"), ("right", "user")]
-
-
 async def test_of_too_many_memories_each_agents_best_are_ranked_together(api, monkeypatch):
     for agent in ("big-a", "big-b", "big-c"):
         await store(api, agent, [f"{agent} saw crate {number}" for number in range(60)])

@@ -74,11 +74,3 @@ async def test_a_file_replaced_as_the_kubelet_does_it_is_read_anew(tmp_path: Pat
         os.replace(tmp_path / "..next", tmp_path / "..data")
         await file.look()
         assert file.of("ns") == {"a": AgentMemorySettings(memories=memories)}
-
-
-async def test_by_hand_there_is_no_file_and_nothing_to_complain_of() -> None:
-    metrics = Metrics()
-    file = BudgetFile(None, metrics)
-    await file.look()
-    assert not file.of("ns")
-    assert refused(metrics) == 0

@@ -1,6 +1,7 @@
 """The ranking's steps, each by what it puts first. Pure."""
 
 import numpy as np
+from hypothesis import given, strategies as st
 
 from learnloop_dataplane.recall.questions import index, question_of, speaker_of
 from learnloop_dataplane.recall.ranking import Memories, rank
@@ -98,6 +99,12 @@ def test_a_question_for_a_time_or_an_amount_is_answered_by_what_names_one() -> N
     assert order(turns, "where did the heron come?", 1) == [0]
     turns = [("", "Ann", "the horses drink"), ("", "Ann", "the horses drink 12 buckets of it"), *NOISE]
     assert order(turns, "how many horses drink?", 1) == [1]
+
+
+@given(st.lists(st.sampled_from(["Ann", "Bob"]), max_size=9), st.integers(0, 8), st.booleans())
+def test_a_longer_answer_about_a_fact_begins_as_a_shorter_one(names: list[str], k: int, near: bool) -> None:
+    turns = [("s" * near, name, f"{name} saw {number % 3} herons") for number, name in enumerate(names)]
+    assert order(turns, "which herons?", k + 1)[:k] == order(turns, "which herons?", k)
 
 
 def test_of_nothing_comes_nothing() -> None:

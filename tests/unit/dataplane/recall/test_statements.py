@@ -3,10 +3,14 @@
 import time
 import tomllib
 import tracemalloc
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 
+from learnloop_dataplane.memories.memory_store import NewMemory, row_of
 from learnloop_dataplane.recall.questions import index
 from learnloop_dataplane.recall.ranking import standing_kinds
 from learnloop_dataplane.recall.statements import Form, Kind, asks, form_of, is_person, kind_of
@@ -15,6 +19,7 @@ from .test_ranking import ANALYZER, memories
 
 STATEMENTS = tomllib.loads((Path(__file__).parent / "statements.toml").read_text(encoding="utf-8"))
 ORDERS = (Kind.INSTRUCTION, Kind.REPLACEMENT)
+OWNER = -2  # of a row's values
 EXPECTED = [
     *(("instruction", ORDERS, 1), ("unseen", ORDERS, 2), ("preference", (Kind.PREFERENCE,), 0)),
     *(("statement", (Kind.STATEMENT,), 0), ("kept", tuple(Kind)[:3], 0)),
@@ -31,11 +36,37 @@ def test_a_sentence_is_of_the_kind_that_a_reader_takes_it_for(section: str, kind
 
 @pytest.mark.parametrize(("rule", "withdrawal", "other"), STATEMENTS["withdrawal"]["all"])
 def test_a_withdrawal_ends_what_it_is_about_and_nothing_else(rule: str, withdrawal: str, other: str) -> None:
-    for speaker in ("user", "Eve", "User Two"):
-        contents = memories([("", speaker, rule), ("", "user", other), ("", "user", withdrawal)])
-        kinds = standing_kinds(contents).tolist()
-        assert kinds[0] == (Kind.STATEMENT if speaker == "user" else kind_of(rule))
-        assert kinds[1] == kind_of(other, "user") != Kind.STATEMENT
+    kinds = standing_kinds(memories([("", "user", text) for text in (rule, other, withdrawal)])).tolist()
+    assert kinds[0] == Kind.STATEMENT != kinds[1] == kind_of(other, "user")
+
+
+SENTENCES = [text for each in STATEMENTS["withdrawal"]["all"][:4] for text in each] + ["Ignore all my rules."]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["user", "User Two", "Eve"]), st.sampled_from(SENTENCES)), min_size=1))
+def test_ones_statements_stand_as_though_no_other_had_spoken(turns: list[tuple[str, str]]) -> None:
+    kinds = standing_kinds(memories([("", *each) for each in turns]))
+    for speaker in {each for each, _ in turns}:
+        own = [place for place, (each, _) in enumerate(turns) if each == speaker]
+        assert kinds[own].tolist() == standing_kinds(memories([("", *turns[place]) for place in own])).tolist()
+
+
+ANN = {"provenance": {"user": "ann"}}
+
+
+def test_one_owner_is_one_agent_person_and_speaker_or_a_stranger_of_one_session() -> None:
+    memory = NewMemory("agent", "semantic", {"text": "Never use emojis."})
+    for one, other, same in (
+        ({"session_id": "a"}, {"session_id": "b"}, False),
+        ({"session_id": "a"}, {"session_id": "a"}, True),
+        ({"session_id": "a", "speaker": "user"}, {"session_id": "b", "speaker": "user"}, True),
+        ({"session_id": "a", **ANN}, {"session_id": "b", **ANN}, True),
+        ({"session_id": "a", **ANN}, {"session_id": "a"}, False),
+        ({"speaker": "Ann Hill", **ANN}, {"speaker": "Ann Wood", **ANN}, False),
+        (ANN, {"agent": "other", **ANN}, False),
+    ):
+        owners = [row_of(replace(memory, **each), datetime.now(UTC), ANALYZER)[OWNER] for each in (one, other)]
+        assert (owners[0] == owners[1]) == same, (one, other)
 
 
 @pytest.mark.parametrize(("texts", "kinds"), STATEMENTS["newer"]["all"])
