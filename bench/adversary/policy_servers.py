@@ -13,7 +13,7 @@ from bench.adversary.finding import Finding
 from bench.adversary.rig import ATTACKER, VICTIM, Rig
 from learnloop_api import names
 from learnloop_common.service_accounts import KeySource
-from learnloop_serving.callers_and_refusals import Callers
+from learnloop_serving.callers import Callers
 from testing.servers.policy_servers import STABLE, LiveServer, linear_policy, table
 from testing.servers.token_issuer import ISSUER
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import aiohttp
 
-from learnloop_gateway.tokens_and_tool_calls import ChatTokens
+from learnloop_gateway.chat_tokens import ChatTokens
 from testing.language.gateway_process import GatewayProcess, write_routing
 from testing.language.tiny_chat_folder import write_folder
 from testing.servers.policy_servers import STABLE

@@ -14,8 +14,9 @@ from learnloop_gateway import chat_request, model_servers, open_chat, recording,
 from learnloop_gateway.arms import Arms, Forwarding, Place, Unreachable, say_fixed, stopped
 from learnloop_gateway.replies import ApiError, Outgoing, invalid, of_refusal
 from learnloop_gateway.settings import GatewaySettings
-from learnloop_serving.callers_and_refusals import Callers, Refusal
+from learnloop_serving.callers import Callers
 from learnloop_serving.episodes import Episodes
+from learnloop_serving.refusals import Refusal
 from learnloop_serving.server_metrics import Metrics
 
 log = logging.getLogger(__name__)

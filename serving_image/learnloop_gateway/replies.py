@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from starlette.types import Send
 
 from learnloop_api.wire.language import ToolCall, Usage
-from learnloop_serving.callers_and_refusals import Refusal, first_error
+from learnloop_serving.refusals import Refusal, first_error
 
 LONGEST = 1000
 

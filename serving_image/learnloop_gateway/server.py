@@ -21,17 +21,15 @@ from learnloop_common.http_server import (
 )
 from learnloop_common.settings import ConfigurationError
 from learnloop_common.tls import with_scheme
-from learnloop_gateway import model_servers, replies, text_answers, token_answers, tokens_and_tool_calls
+from learnloop_gateway import chat_tokens, model_servers, replies, text_answers, token_answers
 from learnloop_gateway.arms import Arms
 from learnloop_gateway.conversation_routing import CHAT, Gateway, refused
 from learnloop_gateway.recording import LanguageMetrics, OpenSessions, Recording
 from learnloop_gateway.settings import ENV_TOKENISER, GatewaySettings, ServerSettings
 from learnloop_sdk import http_client, outbox
-from learnloop_serving.callers_and_refusals import log_stranger, read_body
+from learnloop_serving import refusals, routing_table_in_force, server_metrics
 from learnloop_serving.episodes import Episodes
-from learnloop_serving.routing_table_in_force import RoutingState
 from learnloop_serving.server import background_tasks, probes, read_seal
-from learnloop_serving.server_metrics import LANGUAGE_BUCKETS, Metrics
 
 EPISODES = "/v1/episodes"
 MODELS = "/v1/models"
@@ -88,13 +86,13 @@ async def _post(gateway: Gateway, scope: Scope, receive: Receive, out: replies.O
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     authorization = headers.get("authorization", "").encode("latin-1")
     if refusal := await gateway.callers.refusal(authorization):
-        log_stranger(scope, refusal)
+        refusals.log_stranger(scope, refusal)
         gateway.metrics.strangers[refusal.reason].inc()
         raise replies.of_refusal(refusal)
     if problem := encoding_problem(scope["headers"]):
         raise replies.ApiError(415, problem, code="unsupported_encoding")
     path = scope["path"]
-    body = await read_body(Request(scope, receive), MOST_BYTES)
+    body = await refusals.read_body(Request(scope, receive), MOST_BYTES)
     if path == CHAT:
         await _unless_gone(gateway.complete(headers, body, out), receive)
     else:
@@ -130,7 +128,7 @@ def model_server(server: ServerSettings) -> model_servers.ModelServer:
     return model_servers.ModelServer(server.url, server.key())
 
 
-def token_upstream(server: ServerSettings, tokens: tokens_and_tool_calls.ChatTokens) -> model_servers.TokenServer:
+def token_upstream(server: ServerSettings, tokens: chat_tokens.ChatTokens) -> model_servers.TokenServer:
     connection = model_server(server)
     if server.kind == "llama.cpp":
         return model_servers.LlamaCpp(connection)
@@ -138,13 +136,13 @@ def token_upstream(server: ServerSettings, tokens: tokens_and_tool_calls.ChatTok
     return model_servers.Vllm(connection, server.model, adapter, tuple(tokens.stops))
 
 
-def read_tokens(settings: GatewaySettings) -> tokens_and_tool_calls.ChatTokens | None:
+def read_tokens(settings: GatewaySettings) -> chat_tokens.ChatTokens | None:
     """Tokeniser and template; None for a server of text. Raises ConfigurationError."""
     if settings.tokeniser is None or settings.server.kind == "openai":
         return None
     try:
-        tokens = tokens_and_tool_calls.ChatTokens(settings.tokeniser)
-    except tokens_and_tool_calls.TokeniserError as error:
+        tokens = chat_tokens.ChatTokens(settings.tokeniser)
+    except chat_tokens.TokeniserError as error:
         raise ConfigurationError(f"{ENV_TOKENISER}: {error}") from None
     wanted = settings.model.template_sha256
     if wanted and tokens.template_sha256 != wanted:
@@ -160,9 +158,9 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     own = settings.serving
     tokens = read_tokens(settings)
     seal = read_seal(own)
-    metrics = Metrics(own.model_deployment, own.revision, LANGUAGE_BUCKETS)
+    metrics = server_metrics.Metrics(own.model_deployment, own.revision, server_metrics.LANGUAGE_BUCKETS)
     language = LanguageMetrics(metrics.of)
-    routing = RoutingState(own.model_deployment, metrics)
+    routing = routing_table_in_force.RoutingState(own.model_deployment, metrics)
     episodes = Episodes(own.model_deployment, own.revision, own.routing_mode, routing, metrics, seal)
     arms = Arms(own.model_deployment, own.revision, episodes, routing, seal, settings.agent)
     identity = http_client.Identity(own.namespace, own.token_file)

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from learnloop_api.wire.base import MOST
-from learnloop_gateway import chat_request, model_servers, open_chat, replies, token_answers, tokens_and_tool_calls
+from learnloop_gateway import chat_request, model_servers, open_chat, replies, token_answers, tool_calls
 from learnloop_gateway.recording import LanguageMetrics, Recording
 
 PATH = "/v1/chat/completions"
@@ -52,7 +52,7 @@ class ServerText:
         place = self._place(index, identity, name)
         if place is None:
             place = len(self.calls)
-            if place >= tokens_and_tool_calls.MOST_CALLS:
+            if place >= tool_calls.MOST_CALLS:
                 return
             self.calls.append({"id": identity, "type": "function", "function": {"name": name, "arguments": ""}})
         if isinstance(index, int):

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_api.wire.language import LanguageTurn, TokenSampling, ToolCall, Usage
-from learnloop_gateway import chat_request, model_servers, replies, tokens_and_tool_calls
+from learnloop_gateway import chat_request, chat_tokens, model_servers, replies, tool_calls
 from learnloop_gateway.open_chat import Row, Session, newest, results
 from learnloop_gateway.recording import LanguageMetrics, Recording
 from learnloop_gateway.settings import GatewaySettings
@@ -22,11 +22,11 @@ Shown = list[str | ToolCall]
 class DrawnAnswer:
     """Tokens as they were drawn, and the text and calls in them."""
 
-    def __init__(self, tokens: tokens_and_tool_calls.ChatTokens, *, tools: bool, stops: Sequence[str]) -> None:
+    def __init__(self, tokens: chat_tokens.ChatTokens, *, tools: bool, stops: Sequence[str]) -> None:
         self._tokens = tokens
         self._text = tokens.stream()
-        self._stops = tokens_and_tool_calls.StopTexts(stops)
-        self._reader = tokens_and_tool_calls.ToolCallReader(tools)
+        self._stops = tool_calls.StopTexts(stops)
+        self._reader = tool_calls.ToolCallReader(tools)
         self._finish: replies.Finish | None = None
         self._began = time.perf_counter()
         self._lost = False
@@ -132,7 +132,7 @@ class Answering:
     def __init__(
         self,
         settings: GatewaySettings,
-        tokens: tokens_and_tool_calls.ChatTokens,
+        tokens: chat_tokens.ChatTokens,
         upstream: model_servers.TokenServer,
         recording: Recording,
         metrics: LanguageMetrics,
@@ -246,7 +246,7 @@ class Answering:
         if row is not None and not reason:
             try:
                 more = self._tokens.continuation([one.to_template() for one in new], offered, row.ended)
-            except tokens_and_tool_calls.NoContinuation as error:
+            except chat_tokens.NoContinuation as error:
                 log.warning("a conversation begins a new row of tokens: %s", error)
                 reason = "template"
             else:

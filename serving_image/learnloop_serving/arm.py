@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from learnloop_api.wire.routing import Override
 from learnloop_common.acting.policy import Policy, PolicyError, written
-from learnloop_serving import episode_ids, server_metrics
-from learnloop_serving.callers_and_refusals import Apart, Callers, Refusal, refused
+from learnloop_serving import callers, episode_ids, server_metrics
 from learnloop_serving.episodes import Episodes
+from learnloop_serving.refusals import Apart, Refusal, refused
 from learnloop_serving.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Arm:
         self.settings = settings
         self.episodes = episodes
         self.metrics = metrics
-        self.callers = Callers(settings.caller_keys, settings.served_namespaces)
+        self.callers = callers.Callers(settings.caller_keys, settings.served_namespaces)
         self.draining = False
         self.drain_seconds = settings.drain_seconds
         self.offload = False

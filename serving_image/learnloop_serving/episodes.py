@@ -24,7 +24,7 @@ from learnloop_api.wire.routing import (
 )
 from learnloop_common.acting.policy import Decision, Observations, Policy, advise, decide, read
 from learnloop_serving import arm_choice, episode_ids, forwarding, routing_table_in_force, server_metrics, shadow
-from learnloop_serving.callers_and_refusals import Refusal, invalid, ordered
+from learnloop_serving.refusals import Refusal, invalid, ordered
 
 MOST_AGENTS = 4096
 LONGEST_WAIT = 60

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from learnloop_api.names import HEADER_ARM
 from learnloop_api.wire.routing import Arm, RoutingTable
 from learnloop_common.tls import client_context
-from learnloop_serving import arm_choice, callers_and_refusals, routing_table_in_force
+from learnloop_serving import arm_choice, refusals, routing_table_in_force
 from learnloop_serving.shadow import Shadow
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class StandIn:
             return None
         stable = arm_choice.stable_arm(table)
         if stable is None and any(arm.revision == self._revision for arm in table.arms):
-            raise callers_and_refusals.Refusal(
+            raise refusals.Refusal(
                 503, "NotReady", f"revision {self._revision} is at its gates, and no other arm serves yet"
             )
         return stable if stable is not None and stable.revision != self._revision else None
@@ -68,7 +68,7 @@ class StandIn:
             answer = await self._client.post(f"{arm.url}{request.url.path}", content=body, headers=headers)
         except httpx.HTTPError as error:
             message = f"revision {self._revision} may not answer, and stable does not answer in its place: {error}"
-            raise callers_and_refusals.Refusal(503, "NotReady", message[:500]) from error
+            raise refusals.Refusal(503, "NotReady", message[:500]) from error
         return Response(answer.content, answer.status_code, media_type=answer.headers.get("content-type"))
 
 

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from learnloop_common.acting.onnx_policy import INPUT
 from learnloop_common.acting.policy import Observations, Policy, PolicyError
 from learnloop_serving.arm import Arm
-from learnloop_serving.callers_and_refusals import Refusal, read_body, refused
+from learnloop_serving.refusals import Refusal, read_body, refused
 
 MAX_BATCH = 8192
 MAX_ELEMENTS = 4_194_304

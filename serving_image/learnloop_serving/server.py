@@ -24,11 +24,17 @@ from learnloop_common.http_server import (
     uvicorn_config,
 )
 from learnloop_common.settings import ConfigurationError
-from learnloop_serving import episode_ids, inference_protocol, policy_loader, routing_table_in_force, shadow
+from learnloop_serving import (
+    episode_ids,
+    inference_protocol,
+    policy_loader,
+    routing_table_in_force,
+    server_metrics,
+    shadow,
+)
 from learnloop_serving.arm import Arm
-from learnloop_serving.callers_and_refusals import Refusal, log_stranger, read_body, refused
 from learnloop_serving.episodes import Episodes
-from learnloop_serving.server_metrics import Metrics
+from learnloop_serving.refusals import Refusal, log_stranger, read_body, refused
 from learnloop_serving.settings import Settings
 
 PREFIX = "/v1/episodes"
@@ -104,7 +110,7 @@ def _shadow_route(arm: Arm) -> Route:
 class Probed(Drains, Protocol):
     """A server whose probes are asked."""
 
-    metrics: Metrics
+    metrics: server_metrics.Metrics
 
     @property
     def ready(self) -> bool:
@@ -139,7 +145,7 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None = None) -> int:
         ConfigurationError: the key of the episodes cannot be used.
     """
     seal = read_seal(settings)
-    metrics = Metrics(settings.model_deployment, settings.revision)
+    metrics = server_metrics.Metrics(settings.model_deployment, settings.revision)
     routing = routing_table_in_force.RoutingState(settings.model_deployment, metrics)
     episodes = Episodes(settings.model_deployment, settings.revision, settings.routing_mode, routing, metrics, seal)
     arm = Arm(settings, episodes, metrics)
@@ -158,7 +164,7 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None = None) -> int:
 def background_tasks(
     settings: Settings,
     routing: routing_table_in_force.RoutingState,
-    metrics: Metrics,
+    metrics: server_metrics.Metrics,
     episodes: Episodes,
     seal: episode_ids.Seal,
 ) -> dict[str, Coroutine[Any, Any, None]]:

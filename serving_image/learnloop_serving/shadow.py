@@ -18,7 +18,7 @@ from learnloop_api.wire.routing import MAX_ITEMS, Arm, ShadowBatch, ShadowDecisi
 from learnloop_common.acting.policy import Advice, Policy, PolicyError, advise
 from learnloop_common.tls import client_context
 from learnloop_serving import arm_choice, episode_ids, routing_table_in_force, server_metrics
-from learnloop_serving.callers_and_refusals import Refusal, invalid
+from learnloop_serving.refusals import Refusal, invalid
 
 log = logging.getLogger(__name__)
 PATH = "/v1/shadow"

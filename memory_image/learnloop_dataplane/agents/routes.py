@@ -5,8 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
-from learnloop_api.wire import base, deployment, reward, training_request, trajectory
-from learnloop_api.wire.memory_budget import MemoryBudget, MemoryUse
+from learnloop_api.wire import base, deployment, memory_budget, reward, training_request, trajectory
 from learnloop_dataplane.agents.agent_registry import progress
 from learnloop_dataplane.api.route_input import (
     Caller,
@@ -47,14 +46,17 @@ async def put_agent(
 
 @router.put("/agents/{agent}/memory-budget", dependencies=[only("update", "memorybudgets")])
 async def put_budget(
-    agent: NamePath, body: Annotated[MemoryBudget, json_body(MemoryBudget)], memory: Memory, caller: Caller
+    agent: NamePath,
+    body: Annotated[memory_budget.MemoryBudget, json_body(memory_budget.MemoryBudget)],
+    memory: Memory,
+    caller: Caller,
 ) -> Response:
     """How much the agent may keep; above, the least valuable memories that are not pinned are forgotten, soon."""
     await memory.budgets.put(caller.namespace, agent, body)
     return answer({"agent": agent, **body.model_dump()})
 
 
-@router.get("/agents/{agent}/memory-budget", response_model=MemoryUse)
+@router.get("/agents/{agent}/memory-budget", response_model=memory_budget.MemoryUse)
 async def get_budget(agent: NamePath, memory: Memory, caller: Caller) -> Response:
     """The agent's budget, and how much of it is used."""
     return answer(await memory.budgets.use(caller.namespace, agent))

@@ -19,9 +19,10 @@ from learnloop_dataplane.registry.artifacts import Artifacts, Keeping, bounded
 from learnloop_dataplane.registry.deployments import Deployments, GateRecords
 from learnloop_dataplane.rewards import (
     bias,
+    dry_run,
     evaluator_scores,
-    hacking_and_dry_runs,
     human_feedback,
+    reward_hacking,
     reward_tables,
     reward_worker,
     team_credit,
@@ -134,8 +135,8 @@ class ExperienceParts:
         self.nearest = similar.NearestExperience(db, cipher)
         self.preferences = trajectories.Preferences(db, shared.users)
         self.policies = reward_tables.Policies(db, shared.arrived)
-        self.signals = hacking_and_dry_runs.SignalReader(db, self.policies)
-        self.dry_run = hacking_and_dry_runs.DryRun(db, cipher)
+        self.signals = reward_hacking.SignalReader(db, self.policies)
+        self.dry_run = dry_run.DryRun(db, cipher)
         artifacts = Artifacts(db, shared.blobs, shared.config.max_artifact_bytes)
         self._scorers = scorers.Scorers(partial(bounded, artifacts))
         self.bias = bias.BiasReader(db, cipher)

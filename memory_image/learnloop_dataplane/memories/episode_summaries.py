@@ -11,10 +11,9 @@ from uuid import NAMESPACE_OID, uuid5
 
 import orjson
 
-from learnloop_dataplane.data_keys import PLAIN, StepCipher, StepLog
+from learnloop_dataplane import data_keys, stems
 from learnloop_dataplane.memories.memory_store import USER, NewMemory, insert
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.stems import Analyzer
 
 BATCH = 200
 MOST = 2000  # characters in all: a memory is searched as a whole
@@ -39,7 +38,7 @@ _MARK = "UPDATE trajectories SET remembered = true WHERE namespace = $1 AND traj
 class EpisodeMemories:
     """Turns stored trajectories into episodic memories, each once: the memory's id follows from the trajectory's."""
 
-    def __init__(self, db: Database, analyzer: Analyzer, cipher: StepCipher = PLAIN) -> None:
+    def __init__(self, db: Database, analyzer: stems.Analyzer, cipher: data_keys.StepCipher = data_keys.PLAIN) -> None:
         self._db, self._analyzer, self._cipher = db, analyzer, cipher
 
     async def run(self, namespace: str) -> int:
@@ -60,7 +59,7 @@ class EpisodeMemories:
 
     async def _transcript(self, connection: Any, namespace: str, row: Any) -> str:
         steps = await connection.fetchval(_SPOKEN, namespace, row["trajectory_id"])
-        (log,) = await self._cipher.open(connection, namespace, [StepLog(row["trajectory_id"], steps)])
+        (log,) = await self._cipher.open(connection, namespace, [data_keys.StepLog(row["trajectory_id"], steps)])
         opened = orjson.loads(log.steps or "[]")
         return transcript_of(opened if len(opened) <= 2 * ENDS else opened[:ENDS] + opened[-ENDS:])
 

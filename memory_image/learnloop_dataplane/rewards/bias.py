@@ -23,7 +23,7 @@ from learnloop_common.reward_rules.components import Episode, evaluate, needs_lo
 from learnloop_dataplane import data_keys, errors
 from learnloop_dataplane.concurrency.limits import FairPlaces
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards import hacking_and_dry_runs, reward_tables
+from learnloop_dataplane.rewards import dry_run, reward_tables
 
 Outcome = Literal["success", "failure", "unsaid"]
 OUTCOMES: dict[Outcome, str] = {
@@ -86,7 +86,7 @@ class Pair:
     key: str
     outcome: Outcome
     names: tuple[str, str]
-    values: tuple[hacking_and_dry_runs.Floats, hacking_and_dry_runs.Floats]
+    values: tuple[dry_run.Floats, dry_run.Floats]
 
 
 def compare(spec: RewardPolicySpec, rule: BiasCheck, episodes: Sequence[Earned]) -> BiasFigures:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from learnloop_api.kinds import learning_agent
-from learnloop_api.kinds.training import study
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, READS_LOG
+from learnloop_api.kinds.training import algorithms, study
 from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_operator.core.times import parse, stamp
 
@@ -82,7 +81,7 @@ def narrowed(training: learning_agent.Training, request: TrainingRequest | None)
     refusals: list[str] = []
     body, wishes = training.to_kube(), request.model_dump(exclude_none=True)
     _hyperparameters(training, request, body, refusals)
-    if request.dataset is not None and training.template.algorithm not in READS_LOG:
+    if request.dataset is not None and training.template.algorithm not in algorithms.READS_LOG:
         refusals.append(f"dataset: {training.template.algorithm} reads no logged episodes; leave it out")
         del wishes["dataset"]
     for bound in BOUNDS:
@@ -120,7 +119,7 @@ def _hyperparameters(
 ) -> None:
     allowed = {item.parameter: item for item in training.requests.hyperparameters}
     algorithm = training.template.algorithm
-    fields = ALGORITHMS[algorithm].fields
+    fields = algorithms.ALGORITHMS[algorithm].fields
     chosen: dict[str, Any] = {}
     for name, wish in request.hyperparameters.items():
         dimension = allowed.get(name)

@@ -16,7 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from learnloop_common import telemetry, termination_message
 from learnloop_common.tls import authorities, own_context
-from learnloop_operator.data_plane_client import DataPlane
+from learnloop_operator import data_plane_client, operator_metrics
 from learnloop_operator.kube import (
     cached_reads,
     fenced_client,
@@ -26,7 +26,6 @@ from learnloop_operator.kube import (
     leader_lease,
     object_cache,
 )
-from learnloop_operator.operator_metrics import OperatorMetrics
 from learnloop_operator.prometheus import gather_evidence, pod_counters
 from learnloop_operator.prometheus.client import Prometheus
 from learnloop_operator.reconcile import (
@@ -59,7 +58,7 @@ class ProbeServer:
 
     def __init__(
         self,
-        metrics: OperatorMetrics,
+        metrics: operator_metrics.OperatorMetrics,
         *,
         unready: Callable[[], str | None],
         refresh: Callable[[], None] = lambda: None,
@@ -112,7 +111,7 @@ class Operator:
 
     def __init__(self, settings: Settings, configuration: Configuration) -> None:
         self.settings = settings
-        self.metrics = OperatorMetrics()
+        self.metrics = operator_metrics.OperatorMetrics()
         self.lease_kube = fenced_client.KubeClient(configuration, written=self.metrics.written)
         self.leadership = leader_lease.Leadership(
             self.lease_kube, settings.system_namespace, settings.lease_name, settings.pod_name
@@ -123,7 +122,9 @@ class Operator:
         )
         self.trust = trust_bundles.TrustBundles(self.kube, authorities(), time.monotonic) if settings.tls else None
         self.reads = cached_reads.CachedReads(self.kube, cache, settings.watch_namespaces)
-        self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
+        self.data_plane = data_plane_client.DataPlane(
+            settings.data_url, settings.token_file, guard=self.leadership.guard
+        )
         self.announcer = apply_plan.Announcer(self.data_plane)
         self.tracer = _tracer(settings)
         self.recorder = kubernetes_events.EventRecorder(self.kube, settings.pod_name)

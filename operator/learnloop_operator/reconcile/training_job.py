@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from learnloop_api import names
-from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
-from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_api.kinds import model_deployment, training_job
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.core.plan import Call, Plan, controller_uid
 from learnloop_operator.kube import cached_reads, errors, kinds, kubernetes_events, object_cache
@@ -130,7 +129,7 @@ class TrainingJobController:
         live = await self._services.kube.find(kinds.TRAINING_JOB, namespace, name)
         if live is None:
             return None
-        spec = read_spec(TrainingJobSpec, live)
+        spec = read_spec(training_job.TrainingJobSpec, live)
         status = live.get("status") or {}
         finished = bool(status.get("finishedAt"))
         resting = finished or spec.suspend
@@ -172,14 +171,14 @@ class TrainingJobController:
             prices=self._services.settings.prices,
         )
 
-    async def _served(self, namespace: str, agent: str | None) -> ModelDeploymentStatus | None:
+    async def _served(self, namespace: str, agent: str | None) -> model_deployment.ModelDeploymentStatus | None:
         live = await self._services.kube.find(kinds.MODEL_DEPLOYMENT, namespace, agent) if agent else None
-        return read_status(ModelDeploymentStatus, live) if live else None
+        return read_status(model_deployment.ModelDeploymentStatus, live) if live else None
 
     async def _study(
         self,
         live: object_cache.Object,
-        spec: TrainingJobSpec,
+        spec: training_job.TrainingJobSpec,
         agent: object_cache.Object | None,
         agent_name: str | None,
     ) -> study_trials.StudySnapshot:

@@ -367,35 +367,3 @@ def desired_model(snapshot: Snapshot) -> Desired:
     if of_revision(load_blocks(snapshot.before), arm.revision):
         return wanted
     return replace(wanted, model=replace(wanted.model, revision=arm.revision, uri=arm.uri, sha256=arm.sha256))
-
-
-# What a person may say to an experiment: take an arm out, or promote the arm that has won.
-
-
-def take_out(snapshot: Snapshot, state: State, revision: str, by: str) -> NextState | None:
-    """Withdraw one challenger; the others continue. None where the revision is not one."""
-    trial, index = state.experiment, _place(state.experiment, revision)
-    if trial is None or index is None:
-        return None
-    player, why = trial.players[index], f"aborted by {by}"
-    sentence = f"experiment: {player.name} withdrawn: {why}"
-    after = replace(trial.with_player(index, player.out("withdrawn", why, snapshot.now)), message=sentence)
-    return done(replace(state, experiment=after), "Progressing", reasons.ARM_WITHDRAWN, sentence)
-
-
-def let_win(state: State, revision: str, by: str) -> NextState | str | None:
-    """Promote the winner that waits for it, or say why not. None where the revision is not a challenger."""
-    trial, index = state.experiment, _place(state.experiment, revision)
-    if trial is None or index is None:
-        return None
-    arm = f"{trial.players[index].name} ({revision})"
-    if trial.phase != "Won":
-        return f"{arm} has not won the experiment: set spec.model to roll it out in steps instead"
-    sentence, after = f"experiment: the winner {arm} is promoted, as {by} says", replace(trial, approved_by=by)
-    return done(replace(state, experiment=after), "Progressing", reasons.EXPERIMENT_RUNNING, sentence)
-
-
-def _place(trial: ExperimentState | None, revision: str) -> int | None:
-    if trial is None or revision not in [player.model.revision for player in trial.challengers()]:
-        return None
-    return next(index for index, player in enumerate(trial.players) if index and player.model.revision == revision)

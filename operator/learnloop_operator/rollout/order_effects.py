@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from learnloop_api.kinds.rollouts.rollout_steps import Hand, Verb
 from learnloop_operator.core.times import stamp
-from learnloop_operator.rollout import experiments, reasons
+from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.judging import judgement, release_gates, shadow_step, watched_arms
+from learnloop_operator.rollout.model.experiment_state import ExperimentState
 from learnloop_operator.rollout.model.orders import OrderAnnotation, Outcome, noted, one_pair, unanswered, who
 from learnloop_operator.rollout.model.rollout_state import (
     COMPLETE,
@@ -62,8 +63,37 @@ def _goes_back(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effe
     return "refused", f"rolling back to the earlier model: `kubectl learnloop abort {snapshot.name}` stops that"
 
 
+def _take_out(snapshot: Snapshot, state: State, revision: str, by: str) -> NextState | None:
+    """Withdraw one challenger; the others continue. None where the revision is not one."""
+    trial, index = state.experiment, _challenger(state.experiment, revision)
+    if trial is None or index is None:
+        return None
+    player, why = trial.players[index], f"aborted by {by}"
+    sentence = f"experiment: {player.name} withdrawn: {why}"
+    after = replace(trial.with_player(index, player.out("withdrawn", why, snapshot.now)), message=sentence)
+    return done(replace(state, experiment=after), "Progressing", reasons.ARM_WITHDRAWN, sentence)
+
+
+def _let_win(state: State, revision: str, by: str) -> NextState | str | None:
+    """Promote the winner that waits for it, or say why not. None where the revision is not a challenger."""
+    trial, index = state.experiment, _challenger(state.experiment, revision)
+    if trial is None or index is None:
+        return None
+    arm = f"{trial.players[index].name} ({revision})"
+    if trial.phase != "Won":
+        return f"{arm} has not won the experiment: set spec.model to roll it out in steps instead"
+    sentence, after = f"experiment: the winner {arm} is promoted, as {by} says", replace(trial, approved_by=by)
+    return done(replace(state, experiment=after), "Progressing", reasons.EXPERIMENT_RUNNING, sentence)
+
+
+def _challenger(trial: ExperimentState | None, revision: str) -> int | None:
+    if trial is None or revision not in [player.model.revision for player in trial.challengers()]:
+        return None
+    return next(index for index, player in enumerate(trial.players) if index and player.model.revision == revision)
+
+
 def _takes_out(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
-    return experiments.take_out(snapshot, state, order.revision or "", who(snapshot, order))
+    return _take_out(snapshot, state, order.revision or "", who(snapshot, order))
 
 
 def _aborts(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
@@ -212,7 +242,7 @@ def _is_stable(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effe
 
 
 def _wins(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
-    result = experiments.let_win(state, order.revision or "", who(snapshot, order))
+    result = _let_win(state, order.revision or "", who(snapshot, order))
     return ("refused", result) if isinstance(result, str) else result
 
 

@@ -5,9 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from learnloop_api.kinds.language_model import base_alone
-from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
-from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_api.kinds import language_model, model_deployment, training_job
 from learnloop_api.wire.training import Heartbeat, TrainingRun
 from learnloop_operator.core import allowed_pods, artifacts, conditions, plan, times
 from learnloop_operator.training.run_cost import Prices, Reserved
@@ -72,7 +70,7 @@ class RunRequest:
     """Input of a backend for one attempt."""
 
     job: plan.KubeObject
-    spec: TrainingJobSpec
+    spec: training_job.TrainingJobSpec
     attempt: int
     agent: str | None
     baseline_uri: str | None
@@ -85,7 +83,7 @@ class RunRequest:
 class TrainingSnapshot(plan.BaseSnapshot):
     """A TrainingJob and all that was found about it."""
 
-    spec: TrainingJobSpec
+    spec: training_job.TrainingJobSpec
     job: BackendJob | None = None
     ranks: tuple[Rank, ...] = ()
     run: TrainingRun | None = None
@@ -99,7 +97,7 @@ class TrainingSnapshot(plan.BaseSnapshot):
     """Reason why the gang waits, in the words of its Workload."""
     agent: plan.KubeObject | None = None
     agent_name: str | None = None
-    deployment: ModelDeploymentStatus | None = None
+    deployment: model_deployment.ModelDeploymentStatus | None = None
     """Status of the agent's ModelDeployment; looked for where an attempt may begin."""
     pod_rules: allowed_pods.PodRules = field(default_factory=allowed_pods.PodRules)
     """Rules for the ranks' pods."""
@@ -119,7 +117,7 @@ class TrainingSnapshot(plan.BaseSnapshot):
         if uri:
             return str(uri), digest
         spoken = self.spec.data.language_model
-        return (base_alone(spoken), spoken.base.sha256) if spoken is not None else (None, None)
+        return (language_model.base_alone(spoken), spoken.base.sha256) if spoken is not None else (None, None)
 
     @property
     def recorded(self) -> int:

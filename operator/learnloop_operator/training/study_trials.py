@@ -15,8 +15,7 @@ from learnloop_api.kinds.training.study import SearchDimension, Study
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training_request import RUNGS, StudyState, Trial
 from learnloop_operator.core import conditions, plan, times
-from learnloop_operator.training import run_cost
-from learnloop_operator.training.run_snapshot import TrainingSnapshot
+from learnloop_operator.training import run_cost, run_snapshot
 
 
 def trial_name(job: str, number: int) -> str:
@@ -70,7 +69,7 @@ def job_of(body: plan.KubeObject) -> TrialJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudySnapshot(TrainingSnapshot):
+class StudySnapshot(run_snapshot.TrainingSnapshot):
     """A TrainingJob with a study. `run` is the run of the best trial, once all of them have ended."""
 
     trials: Mapping[int, TrialJob] = field(default_factory=dict)

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from learnloop_api import names
-from learnloop_dataplane.rewards import hacking_and_dry_runs
+from learnloop_dataplane.rewards import reward_hacking
 from learnloop_operator.data_plane_client import DataPlane
 from learnloop_operator.kube.kinds import REWARD_POLICY
 from learnloop_sdk import Learnloop
@@ -26,7 +26,7 @@ SUSPECTED = "RewardHackingSuspected"
 @pytest.fixture(scope="module")
 def data_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (
-        patch.object(hacking_and_dry_runs, "FRESH_SECONDS", 1.0),  # else the first answer holds for a minute
+        patch.object(reward_hacking, "FRESH_SECONDS", 1.0),  # else the first answer holds for a minute
         data_plane_server.postgres() as dsn,
         data_plane_server.listening(dsn, tmp_path_factory.mktemp("artifacts"), sweep_seconds=0.2) as url,
     ):

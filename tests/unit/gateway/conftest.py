@@ -12,6 +12,7 @@ from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.wire.language import LanguageTurn, TokenSampling, turn_of
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_gateway.arms import Arms
+from learnloop_gateway.chat_tokens import ChatTokens
 from learnloop_gateway.conversation_routing import Gateway
 from learnloop_gateway.model_servers import Drawn, UpstreamDown
 from learnloop_gateway.recording import LanguageMetrics, OpenSessions, Recording
@@ -19,7 +20,6 @@ from learnloop_gateway.server import build_app
 from learnloop_gateway.settings import GatewaySettings, ServerSettings
 from learnloop_gateway.text_answers import Relaying
 from learnloop_gateway.token_answers import Answering
-from learnloop_gateway.tokens_and_tool_calls import ChatTokens
 from learnloop_sdk.outbox import Parcel
 from learnloop_serving.episode_ids import Seal
 from learnloop_serving.episodes import Episodes

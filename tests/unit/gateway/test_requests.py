@@ -7,8 +7,8 @@ import pytest
 from tests.unit.gateway.conftest import Bench, build, turns
 from tests.unit.gateway.scripted_chat import Chat
 
+from learnloop_gateway.chat_tokens import ChatTokens
 from learnloop_gateway.text_answers import ServerText
-from learnloop_gateway.tokens_and_tool_calls import ChatTokens
 
 USER = {"role": "user", "content": "hi"}
 LOOKUP = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object", "properties": {}}}}

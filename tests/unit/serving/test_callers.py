@@ -11,7 +11,7 @@ from learnloop_common.service_accounts import KeySource
 from learnloop_common.settings import ConfigurationError
 from learnloop_sdk import Learnloop
 from learnloop_sdk.errors import PolicyRefused
-from learnloop_serving.callers_and_refusals import BELIEVED_SECONDS, Callers
+from learnloop_serving.callers import BELIEVED_SECONDS, Callers
 from testing.servers.policy_servers import CANARY, STABLE, LiveServer, settings, table
 from testing.servers.token_issuer import ISSUER, Cluster
 
@@ -94,7 +94,7 @@ async def test_a_token_that_held_is_believed_for_a_minute_and_never_past_its_end
         assert await callers.refusal(token) is None
         assert not reviews
         later = time.monotonic() + 6
-        monkeypatch.setattr("learnloop_serving.callers_and_refusals.time.monotonic", lambda: later)
+        monkeypatch.setattr("learnloop_serving.callers.time.monotonic", lambda: later)
         refused = await callers.refusal(token)
         assert (refused.status, len(reviews)) == (401, 1)
         assert BELIEVED_SECONDS == 60

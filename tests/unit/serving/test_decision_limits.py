@@ -2,8 +2,8 @@
 
 import pytest
 
-from learnloop_serving.callers_and_refusals import Refusal
 from learnloop_serving.episodes import DecisionBuckets
+from learnloop_serving.refusals import Refusal
 from learnloop_serving.routing_table_in_force import RoutingState
 from learnloop_serving.server_metrics import Metrics
 from testing.servers.policy_servers import STABLE, LiveServer, table

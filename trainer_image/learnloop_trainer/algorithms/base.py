@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.spaces import ActionType, Observations, VectorEnvironment
-from learnloop_trainer import action_shield, distributed, recordings
+from learnloop_trainer import distributed, recordings, shielded_environment
 from learnloop_trainer.neural import networks, observation_normalisation, schedules
 
 Arrays = dict[str, NDArray[np.generic]]
@@ -262,9 +262,11 @@ def advise(environment: VectorEnvironment, learner: Learner, traits: Traits, see
     Without preferences a shield can only take the fallback, so the learner would learn from other actions than the
     exported graph takes.
     """
-    if not isinstance(environment, action_shield.Shielded):
+    if not isinstance(environment, shielded_environment.Shielded):
         return
     if traits.q_value is not None:
         environment.worth = partial(traits.q_value, learner)
     if traits.preferences is not None and environment.bounds is None:
-        environment.preferences = action_shield.Preferences(partial(traits.preferences, learner), traits.draws, seed)
+        environment.preferences = shielded_environment.Preferences(
+            partial(traits.preferences, learner), traits.draws, seed
+        )

@@ -10,7 +10,7 @@ from learnloop_api.kinds.reward_policy import SafetyConstraint
 from learnloop_api.wire.training import Cost
 from learnloop_common.reward_rules.outcome_values import OutcomeValues, source
 from learnloop_environments import VectorEnvironment, errors, rewarded_by_policy, spaces, wrappers
-from learnloop_trainer import action_shield, statistics
+from learnloop_trainer import shielded_environment, statistics
 from learnloop_trainer.evaluation.held_out_episodes import World
 
 INTERVENTIONS = "interventions"
@@ -26,7 +26,7 @@ class Costed(wrappers.Wrapper):
     ) -> None:
         super().__init__(inner)
         self._limits, self._keys, self._sources = limits, keys, {source(key) for key in keys} | {*keys}
-        self._shield, self._replaced = wrappers.outermost(inner, action_shield.Shielded), replaced
+        self._shield, self._replaced = wrappers.outermost(inner, shielded_environment.Shielded), replaced
         self._running = np.ones(len(inner.members), dtype=np.bool_)
         self._values = [OutcomeValues() for _ in inner.members]
 

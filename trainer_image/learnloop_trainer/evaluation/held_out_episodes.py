@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from learnloop_api.wire.training import HeldOut
 from learnloop_environments import Conditions, VectorEnvironment, errors, make, randomness, simulation, wrappers
 from learnloop_environments.spaces import ActionSpace, Bounds, Observations, team_return
-from learnloop_trainer import action_shield, floating_point, training_order
+from learnloop_trainer import floating_point, shielded_environment, training_order
 
 BLOCK = 256  # episodes played side by side
 MAX_STEPS = 100_000
@@ -179,6 +179,6 @@ def held_out(
     def opened(members: range) -> VectorEnvironment:
         numbers = range(members.start + first + zero, members.stop + first + zero)
         world = make(order.environment, split, seed, numbers, chosen)
-        return action_shield.shielded(world, spec.safety, policy=order.fallback)
+        return shielded_environment.shielded(world, spec.safety, policy=order.fallback)
 
     return opened

@@ -24,8 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from learnloop_environments.randomness import Purpose, generator
-from learnloop_environments.spaces import ActionSpace
+from learnloop_environments import randomness, spaces
 from learnloop_trainer.evaluation.fitted_q import Floats, LoggedSteps, fit, recording_action
 from learnloop_trainer.recordings import Target
 
@@ -84,7 +83,7 @@ def correct(terms: Terms, to_come: Floats, discount: float, seed: int) -> Correc
     tail: Floats = terms.value[:, steps] if steps < longest else np.zeros(episodes)
     returns = (terms.reward * powers[:-1]).sum(axis=1)
 
-    random = generator(Purpose.OFF_POLICY, seed, 2)
+    random = randomness.generator(randomness.Purpose.OFF_POLICY, seed, 2)
     counts = random.multinomial(episodes, np.full(episodes, 1.0 / episodes), RESAMPLES).astype(np.float64)
     counts = np.concatenate((np.ones((1, episodes)), counts))  # the first is the log itself
 
@@ -199,7 +198,7 @@ def evaluate(
     policy: Target,
     proof: LoggedSteps,
     others: LoggedSteps,
-    space: ActionSpace,
+    space: spaces.ActionSpace,
     discount: float,
     seed: int,
     device: torch.device,

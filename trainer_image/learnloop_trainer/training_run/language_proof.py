@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from learnloop_api.wire.training import LanguageProof, Parity
+from learnloop_api.wire.language import LanguageProof
+from learnloop_api.wire.training import Parity
 from learnloop_common.acting.gguf_adapter import gguf_adapter
 from learnloop_environments.conversations.conversation_world import ConversationWorld
 from learnloop_environments.make import world_digest

@@ -8,17 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.wire.training import Interval, OffPolicy, Parity, ReturnEstimate
-from learnloop_environments.multipliers import Multipliers
-from learnloop_environments.randomness import Purpose, generator
+from learnloop_environments import multipliers, randomness
 from learnloop_environments.spaces import ActionSpace, Bounds, Observations, VectorEnvironment
 from learnloop_trainer import (
-    action_shield,
     algorithms,
     baseline_policy as baseline,
     errors,
     export,
     progress_reporter,
     recordings,
+    shielded_environment,
     training_order,
 )
 from learnloop_trainer.evaluation import Policy, collect, difference, estimate, fitted_q, held_out_episodes, play, suite
@@ -74,7 +73,7 @@ def by_playing(
     greedy: export.OnnxPolicy,
     baseline: Policy,
     reporter: progress_reporter.Reporter,
-    penalties: Multipliers | None = None,
+    penalties: multipliers.Multipliers | None = None,
 ) -> Judgement:
     """`penalties`: of constraints whose means the proof has to show."""
     limits = () if penalties is None else penalties.constraints
@@ -185,7 +184,7 @@ def witnesses(
 
 def near(met: Observations, count: int, order: training_order.Order) -> Observations:
     """So many observations near the logged ones, for runs without an environment: moved by a tenth of a deviation."""
-    random = generator(Purpose.NOISE, order.spec.seed, 1)
+    random = randomness.generator(randomness.Purpose.NOISE, order.spec.seed, 1)
     picked = met[random.integers(0, len(met), count)]
     return np.asarray(picked + 0.1 * met.std(axis=0) * random.standard_normal(picked.shape), dtype=np.float32)
 
@@ -273,9 +272,9 @@ def prove_policy(run: training_loop.Run, training: policy_training.PolicyTrainin
 
 def _interventions(environment: VectorEnvironment, order: training_order.Order, store: Store) -> dict[str, Any]:
     """Interventions of the shield in this rank's training, with its record made durable."""
-    if not isinstance(environment, action_shield.Shielded):
+    if not isinstance(environment, shielded_environment.Shielded):
         return {}
-    trail = action_shield.Trail(order.job).read()
+    trail = shielded_environment.Trail(order.job).read()
     taken, replaced = int(environment.executed.sum()), int(environment.interventions.sum())
     progress_reporter.say(f"the shield replaced {replaced} of {taken} actions in training")
     return {"actions": taken, "interventions": replaced, "audit_uri": store.put_artifact(trail) if trail else None}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.wire.training import ACTION_SHARE, FIGURES, MOST_ACTIONS
 from learnloop_environments import wrappers
-from learnloop_trainer import action_shield, progress_reporter
+from learnloop_trainer import progress_reporter, shielded_environment
 from learnloop_trainer.neural.schedules import step_size
 
 
@@ -91,7 +91,7 @@ def learner_figures(learner: Any, total_steps: int, losses: Mapping[str, float])
         figures["gradient_norm"] = float(norm)
     if hasattr(getattr(learner, "replay", None), "filled"):
         figures["replay_transitions"] = float(learner.replay.filled * len(learner.environment.members))
-    shield = wrappers.outermost(learner.environment, action_shield.Shielded)
+    shield = wrappers.outermost(learner.environment, shielded_environment.Shielded)
     if shield is not None:
         figures["invalid_actions"] = float(shield.interventions.sum())
     named = {("loss" if name == _TOTAL else name): value for name, value in losses.items()}

@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_api.wire.training import Parity, RewardModelProof
+from learnloop_api.wire.language import RewardModelProof
+from learnloop_api.wire.training import Parity
 from learnloop_common.acting.reward_model import CENTRE, CONTEXT, FRAMING, KIND, REWARD_MODEL, TOKENISER, RewardModel
 from learnloop_trainer import errors, progress_reporter
-from learnloop_trainer.language import lora, rows
+from learnloop_trainer.language import lora, messages_to_tokens, rows
 from learnloop_trainer.language.algorithms.sft_dpo_bradley_terry import BradleyTerry
-from learnloop_trainer.language.messages_to_tokens import Chat
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.training_run import language_proof, language_training, proof, training_loop
 
@@ -48,7 +48,12 @@ class _Scorer(torch.nn.Module):
 
 
 def exported(
-    network: LanguageNetwork, fresh: Any, chat: Chat, context: int, centre: float, facts: Mapping[str, str]
+    network: LanguageNetwork,
+    fresh: Any,
+    chat: messages_to_tokens.Chat,
+    context: int,
+    centre: float,
+    facts: Mapping[str, str],
 ) -> bytes:
     """The file. `fresh`: the base model, loaded again in float32, which takes what was learned.
 

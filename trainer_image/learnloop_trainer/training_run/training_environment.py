@@ -3,8 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.kinds import base, reward_policy
 from learnloop_api.kinds.training.algorithms import FROM_LOG
 from learnloop_api.uniform_policy import parse
 from learnloop_environments import (
@@ -18,7 +17,7 @@ from learnloop_environments import (
     wrappers,
 )
 from learnloop_environments.multipliers import Multipliers
-from learnloop_trainer import action_shield, training_order
+from learnloop_trainer import shielded_environment, training_order
 from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.algorithms.base import Traits, registered
 from learnloop_trainer.training_run.curriculum import CurriculumProgress
@@ -103,7 +102,7 @@ def _for_the_same_use(traits: Traits, other: Traits) -> bool:
 def training_world(
     order: training_order.Order,
     members: range,
-    policy: RewardPolicySpec | None = None,
+    policy: reward_policy.RewardPolicySpec | None = None,
     penalties: Multipliers | None = None,
 ) -> VectorEnvironment:
     """The run's training environments: under its conditions, counted, rewarded by `policy`, shaped and shielded."""
@@ -129,11 +128,11 @@ def training_world(
 
 
 def _behind_shield(environment: VectorEnvironment, order: training_order.Order) -> VectorEnvironment:
-    trail = action_shield.Trail(order.job)
-    return action_shield.shielded(environment, order.spec.safety, trail, exploring=True, policy=order.fallback)
+    trail = shielded_environment.Trail(order.job)
+    return shielded_environment.shielded(environment, order.spec.safety, trail, exploring=True, policy=order.fallback)
 
 
-def penalties_of(order: training_order.Order, policy: RewardPolicySpec | None) -> Multipliers | None:
+def penalties_of(order: training_order.Order, policy: reward_policy.RewardPolicySpec | None) -> Multipliers | None:
     """Multipliers of the policy's constraints, where the order wants them learned; raises ConfigError without any."""
     rate = getattr(order.parameters, "lagrangian_learning_rate", None)
     if rate is None:
@@ -153,7 +152,7 @@ def _unplayed(order: training_order.Order, members: range) -> VectorEnvironment:
         problem = f"{missing}: {spec.algorithm} plays it"
         raise errors.ConfigError("spec.data.environment", "", problem, f"name it, or set algorithm to one of {able}")
     evaluation = spec.evaluation
-    settings: dict[str, Resource | None] = {"curriculum": spec.curriculum, "shaping": spec.shaping}
+    settings: dict[str, base.Resource | None] = {"curriculum": spec.curriculum, "shaping": spec.shaping}
     settings |= {"evaluation.suite": evaluation.suite, "evaluation.whileTraining": evaluation.while_training}
     for name, wanted in settings.items():
         if wanted is not None:

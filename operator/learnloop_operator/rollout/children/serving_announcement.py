@@ -3,8 +3,7 @@
 from datetime import timedelta
 from hashlib import sha256
 
-from learnloop_api.kinds.base import seconds_of
-from learnloop_api.kinds.language_model import LanguageServing
+from learnloop_api.kinds import base, language_model
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.kinds.rollouts.gates import GatesStatus
 from learnloop_api.wire.deployment import (
@@ -49,7 +48,7 @@ def _awaited(snapshot: Snapshot, move: NextState) -> tuple[plan.Announcement, ..
         since, otherwise = times.parse(state.gates.judged_at if state.gates else None) or since, "roll_back"
     elif state.step is not None and (wanted := steps[state.step].approval) is not None:
         limit, otherwise = wanted.within, "roll_back" if wanted.otherwise == "rollBack" else "hold"
-    until = times.stamp(since + timedelta(seconds=seconds_of(limit))) if limit else None
+    until = times.stamp(since + timedelta(seconds=base.seconds_of(limit))) if limit else None
     step = None if at_gates or state.step is None else state.step + 1
     event = AwaitedApproval.model_validate(
         {
@@ -106,7 +105,7 @@ def _event(
     snapshot: Snapshot, event: str, model: Model | BlockedRevision, previous: str | None, verdict: str, at: str
 ) -> ModelDeployed:
     spec, steps = snapshot.spec, snapshot.spec.rollout.steps[:32]
-    server = (spec.serving.language or LanguageServing()).server.kind
+    server = (spec.serving.language or language_model.LanguageServing()).server.kind
     fields = {
         "event": event,
         "model_deployment": snapshot.name,

@@ -6,8 +6,13 @@ from dataclasses import dataclass, field, replace
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core import times
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks import against_stable, error_budget, thresholds, unfinished_episodes
-from learnloop_operator.rollout.checks.metric_types import type_of
+from learnloop_operator.rollout.checks import (
+    against_stable,
+    error_budget,
+    metric_types,
+    thresholds,
+    unfinished_episodes,
+)
 from learnloop_operator.rollout.evidence import Check, Verdict, hold, lost
 from learnloop_operator.rollout.judging import watched_arms
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
@@ -154,7 +159,7 @@ def _check(snapshot: Snapshot, state: State, metric: MetricThreshold, pairing: P
         return hold(f"{metric.name}: {torn.text}", torn.reason)
     if comparison is None or not comparison.begun:
         return hold(f"{metric.name}: no look at both arms yet")
-    counted = type_of(metric).outcomes(metric, reference, comparison.measure) if reference else None
+    counted = metric_types.type_of(metric).outcomes(metric, reference, comparison.measure) if reference else None
     if not pairing.finished and counted is None:
         return hold(f"{metric.name}: no number for stable at this look, the test waits", reasons.EMPTY_RESULT)
     per_second = episode_rate(snapshot, state, pairing.candidate)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from learnloop_api.wire.reward import DryRunFigures
-from learnloop_dataplane.rewards.hacking_and_dry_runs import Rankings, midranks, percentiles, ranking_report, spearman
+from learnloop_dataplane.rewards.dry_run import Rankings, midranks, percentiles, ranking_report, spearman
 
 from ..conftest import Api, trajectory
 

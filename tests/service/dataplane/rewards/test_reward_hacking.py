@@ -2,7 +2,7 @@
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import RewardSignals
-from learnloop_dataplane.rewards.hacking_and_dry_runs import FEWEST
+from learnloop_dataplane.rewards.reward_hacking import FEWEST
 
 from ..conftest import Api, eventually, trajectory
 

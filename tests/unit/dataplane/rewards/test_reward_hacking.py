@@ -7,7 +7,7 @@ import pytest
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_common.reward_rules.components import Episode, evaluate
-from learnloop_dataplane.rewards.hacking_and_dry_runs import FEWEST, NEWEST, Rewarded, read_signals
+from learnloop_dataplane.rewards.reward_hacking import FEWEST, NEWEST, Rewarded, read_signals
 
 SPEC = RewardPolicySpec.model_validate(
     {

@@ -10,10 +10,10 @@ import torch
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE, OWN
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.spaces import ActionType
-from learnloop_trainer.action_shield import Shielded
 from learnloop_trainer.algorithms import base as traits, find
 from learnloop_trainer.algorithms.ppo import Ppo
 from learnloop_trainer.distributed import Alone
+from learnloop_trainer.shielded_environment import Shielded
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.policy_training import begin

@@ -13,9 +13,9 @@ from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import Outcome, Simulation
 from learnloop_environments.spaces import Observations, Step
 from learnloop_environments.wrappers import Counted, Shaped, innermost
-from learnloop_trainer.action_shield import Shielded, shielded
 from learnloop_trainer.algorithms import maml
 from learnloop_trainer.distributed import Alone
+from learnloop_trainer.shielded_environment import Shielded, shielded
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.policy_training import begin
 

@@ -20,10 +20,11 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.rewarded_by_policy import Rewarded
 from learnloop_environments.spaces import MASKED, Bounds
-from learnloop_trainer.action_shield import Preferences, Shield, Shielded, Trail, shielded
+from learnloop_trainer.action_shield import Shield
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.export import build
 from learnloop_trainer.neural.networks import dense, forward_numpy
+from learnloop_trainer.shielded_environment import Preferences, Shielded, Trail, shielded
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.rank import run

@@ -13,7 +13,6 @@ from learnloop_environments import make
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import NOMINAL
 from learnloop_environments.spaces import Observations
-from learnloop_trainer.action_shield import Shielded
 from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.algorithms.dqn import Dqn
 from learnloop_trainer.algorithms.ppo import Ppo
@@ -26,6 +25,7 @@ from learnloop_trainer.evaluation.suite.dimensions import Milestones, overall
 from learnloop_trainer.evaluation.suite.disturbances import FIRST, Noisy, NotMeasured, Sticky
 from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.export.exported_policy import graph
+from learnloop_trainer.shielded_environment import Shielded
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.policy_proof import VALIDATION
 from learnloop_trainer.training_run.policy_training import begin

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from learnloop_api.kinds.training import algorithms, evaluation
 from learnloop_environments import Conditions, VectorEnvironment, make, randomness, wrappers
 from learnloop_environments.spaces import Observations, Step
-from learnloop_trainer import action_shield, distributed, training_order
+from learnloop_trainer import distributed, shielded_environment, training_order
 from learnloop_trainer.algorithms import Occasion, base, learner, traits_of, weight_transfer
 from learnloop_trainer.evaluation.held_out_episodes import Policy, held_out, nominal, play
 
@@ -210,7 +210,7 @@ def _world(stage: Stage, count: int, conditions: Conditions, disturb: Disturb | 
     limited = replace(conditions, max_steps=spec.data.max_steps_per_episode)
     world = make(stage.order.environment, randomness.Split.TRAINING, spec.seed, range(count), limited)
     disturbed = world if disturb is None else disturb(world)
-    return action_shield.shielded(disturbed, spec.safety, policy=stage.order.fallback)
+    return shielded_environment.shielded(disturbed, spec.safety, policy=stage.order.fallback)
 
 
 def _warm(stage: Stage, parameters: algorithms.Parameters, world: VectorEnvironment, weights: Weights) -> Any:
