@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -97,11 +97,17 @@ class ObjectKey:
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
+Line = Literal["first", "trials", "all"]
+"""The keys that a worker takes: those that go first, those on trial, or any."""
+
+
 class WorkQueue:
     """Level-based: marking is cheap and idempotent, and an object marked during its pass gets another one.
 
     Each key waits at most once and is in at most one pass at a time. Namespaces take turns, so a backlog in one delays
-    a key of another by one pass. Within a namespace the oldest key goes first.
+    a key of another by one pass. Within a namespace the oldest key goes first. Keys on trial wait in a line of their
+    own as well, which workers of its own take from: a rollback that a pass decides waits for no backlog, and many
+    trials of one namespace take no other worker from its neighbours.
     """
 
     def __init__(self) -> None:
@@ -109,6 +115,9 @@ class WorkQueue:
         """Keys by namespace; the first namespace has the next turn, and none is empty."""
         self._first: OrderedDict[ObjectKey, None] = OrderedDict()
         """Those of them that go before all others."""
+        self.on_trial: set[ObjectKey] = set()
+        self._trials: OrderedDict[ObjectKey, None] = OrderedDict()
+        """Waiting keys that are on trial."""
         self._busy: set[ObjectKey] = set()
         self._again: dict[ObjectKey, bool] = {}
         """Keys marked during their pass, and whether they go first."""
@@ -127,6 +136,8 @@ class WorkQueue:
         self._waiting.setdefault(key.namespace, OrderedDict()).setdefault(key)
         if first:
             self._first.setdefault(key)
+        if key in self.on_trial:
+            self._trials.setdefault(key)
         self._filled.set()
 
     def mark_later(self, key: ObjectKey, seconds: float) -> None:
@@ -136,17 +147,22 @@ class WorkQueue:
             self._cancel(key)
             self._timers[key] = asyncio.get_running_loop().call_at(due, self.mark, key)
 
-    async def take(self, *, first: bool = False) -> ObjectKey:
-        """Wait for a key, `first`: for one that goes first; it is busy until `done`. The pass sets its next timer."""
-        while not (self._first if first else self._waiting):
+    async def take(self, line: Line = "all") -> ObjectKey:
+        """Wait for a key of that line; it is busy until `done`. The pass sets its next timer."""
+        lines: dict[Line, OrderedDict[Any, Any]] = {"first": self._first, "trials": self._trials, "all": self._waiting}
+        while not lines[line]:
             self._filled.clear()
             await self._filled.wait()
-        key = next(iter(self._first or next(iter(self._waiting.values()))))
+        own = self._trials if line == "trials" else next(iter(self._waiting.values()))
+        key = next(iter(self._first or own))
         self._first.pop(key, None)
-        keys = self._waiting.pop(key.namespace)
+        self._trials.pop(key, None)
+        keys = self._waiting[key.namespace]
         del keys[key]
-        if keys:
-            self._waiting[key.namespace] = keys  # behind the other namespaces
+        if not keys:
+            del self._waiting[key.namespace]
+        elif line == "all":
+            self._waiting.move_to_end(key.namespace)  # behind the other namespaces
         self._busy.add(key)
         self._cancel(key)
         return key
@@ -174,6 +190,7 @@ log = logging.getLogger(__name__)
 S = TypeVar("S", bound=BaseSnapshot)
 
 PASS_SECONDS = 60.0
+TRIAL_WORKERS = 4
 FIRST_BACKOFF, LAST_BACKOFF = 0.25, 60.0
 
 
@@ -236,9 +253,9 @@ class Runtime:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._resync_forever())
-                group.create_task(self._work(first=True))  # a rollback waits for no slow pass of another object
-                for _ in range(self._workers):
-                    group.create_task(self._work())
+                group.create_task(self._work("first"))  # a rollback waits for no slow pass of another object
+                for number in range(self._workers + TRIAL_WORKERS):
+                    group.create_task(self._work("trials" if number < TRIAL_WORKERS else "all"))
         finally:
             self.queue.close()
 
@@ -254,9 +271,9 @@ class Runtime:
             return None
         return self._reads.cache.get(self.controllers[key.kind].kind, key.namespace, key.name)
 
-    async def _work(self, *, first: bool = False) -> None:
+    async def _work(self, line: Line) -> None:
         while True:
-            key = await self.queue.take(first=first)
+            key = await self.queue.take(line)
             try:
                 await self.one_pass(key)
             finally:
@@ -326,6 +343,8 @@ class Runtime:
                 raise errors.Conflict(f"{key} exists, and the cache did not have it")
             await self._part(controller, key)
             return "gone"
+        tried = key.kind == MODEL_DEPLOYMENT.kind and on_trial(snapshot.object)
+        (self.queue.on_trial.add if tried else self.queue.on_trial.discard)(key)
         _tell_logs(key.kind, snapshot)
         plan = controller.decide(snapshot)
         await self._applier.apply(controller.kind, snapshot, plan)
@@ -349,6 +368,7 @@ class Runtime:
                 log.warning("%s: gone; the data plane refused %s: %s", key, call.path, error)
         self._metrics.loop.gone(key.kind, key.namespace, key.name)
         self.tracked.discard(key)
+        self.queue.on_trial.discard(key)
 
     def _retry(self, key: ObjectKey, why: str, level: int = logging.WARNING) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1

@@ -59,25 +59,29 @@ async def test_one_broken_object_never_stops_the_others() -> None:
     made.queue.close()
 
 
-async def test_a_breach_has_its_pass_while_every_worker_waits_for_something_slow() -> None:
+@pytest.mark.parametrize(("status", "breach"), [({}, True), ({"canary": {"name": "c"}}, False)])
+async def test_a_breach_and_a_trial_have_their_pass_while_every_worker_waits(status: dict, breach: bool) -> None:
     over, names = asyncio.Event(), list[str]()
 
     class Slow(Scripted):
         async def gather(self, namespace: str, name: str) -> BaseSnapshot | None:
             names.append(name)
-            if name == TRIED.name:
+            if name != TRIED.name:
+                if len(names) == 3:
+                    made.mark(TRIED.kind, TRIED.namespace, TRIED.name, first=breach)
+                await asyncio.Event().wait()  # as a dry run of a RewardPolicy takes its time
+            elif len(names) > 1:
                 over.set()
-            elif len(names) == 2:
-                made.mark(TRIED.kind, TRIED.namespace, TRIED.name, first=True)
-            await asyncio.Event().wait()  # as a dry run of a RewardPolicy takes its time
+            return BaseSnapshot(now=NOW, object={"metadata": {"name": name, "namespace": namespace}, "status": status})
 
     made = runtime(Slow({}), Slow({}, kind=MODEL_DEPLOYMENT))
     made._leadership.acquired.set()
+    made.mark(TRIED.kind, TRIED.namespace, TRIED.name)
     for name in "abc":
         made.mark("TrainingJob", "ns", name)
     working = asyncio.create_task(made.run())
     await asyncio.wait_for(over.wait(), 50)
-    assert names == ["a", "b", TRIED.name]
+    assert names == [TRIED.name, "a", "b", TRIED.name]
     working.cancel()
     made._leadership.acquired.clear()
 

@@ -34,15 +34,6 @@ async def test_an_earlier_timer_wins_and_an_event_overtakes_it() -> None:
     queue.close()
 
 
-async def test_one_dirty_object_does_not_wait_for_a_thousand_of_another_namespace() -> None:
-    queue = WorkQueue()
-    for number in range(1000):
-        queue.mark(ObjectKey("TrainingJob", "crowded", f"t-{number}"))
-    quiet = ObjectKey("TrainingJob", "quiet", "t")
-    queue.mark(quiet)
-    assert quiet in [await queue.take() for _ in range(2)]
-
-
 async def test_coming_back_again_and_again_gets_nobody_ahead_of_a_full_round() -> None:
     queue = WorkQueue()
     for number in range(1000):
