@@ -166,6 +166,11 @@ class LearningAgentSpec(Resource):
             f"{recipe.CONTINUOUS_FIX}; an environment proves each update",
             ".training.continuous",
         ),
+        Rule(
+            "!has(self.deployment.template.serving.language) || has(self.task.languageModel)",
+            "only a language model is served so: set task.languageModel, or remove serving.language",
+            ".deployment.template.serving.language",
+        ),
     )
 
     task: Task

@@ -186,6 +186,11 @@ class ModelDeploymentSpec(DeploymentTemplate):
             ".model.uri",
         ),
         Rule(
+            "!has(self.serving.language) || has(self.languageModel)",
+            "only a language model is served so: set languageModel, or remove serving.language",
+            ".serving.language",
+        ),
+        Rule(
             "!has(self.gates) || !has(self.experiment)",
             "gates judge the canary alone, and an experiment would show other models to users: remove one of the two",
             ".experiment",

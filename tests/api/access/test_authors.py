@@ -240,7 +240,8 @@ def spoken(server: dict, uri: str = "file:///models/small", **more) -> dict:
 
 def taught(server: dict, **more) -> dict:
     """The same as a LearningAgent's template."""
-    return {"deployment": {"template": {"serving": {"language": {"server": server, **more}}}}}
+    task = {"external": {}, "languageModel": {"base": {"uri": "file:///models/small", "sha256": SHA}}}
+    return {"task": task, "deployment": {"template": {"serving": {"language": {"server": server, **more}}}}}
 
 
 @pytest.mark.parametrize("user", ["author", "maker"])
@@ -274,7 +275,7 @@ def test_an_address_that_pods_call_takes_the_right_to_create_pods(people: People
     ]
     for kind, spec in cases:
         if kind == "LearningAgent":
-            spec["task"] = {"external": {"trainingEnvironment": "CartPole-v1"}}
+            spec.setdefault("task", {"external": {"trainingEnvironment": "CartPole-v1"}})
         assert "an address that pods call is chosen by who may create pods" in people.refusal(
             "author", kind, {}, **spec
         )
