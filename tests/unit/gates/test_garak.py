@@ -2,11 +2,8 @@
 
 import json
 import os
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -15,7 +12,6 @@ from learnloop_gates.garak import (
     BYPASS,
     HOMES,
     Counts,
-    _scores,
     arguments,
     calibrated,
     category,
@@ -203,58 +199,3 @@ def test_garak_writes_into_its_own_folder_in_both_processes(monkeypatch: pytest.
     monkeypatch.setattr("learnloop_gates.garak._play", play)
     assert main() == 1
     assert homes == [{str(tmp_path)}]
-
-
-@dataclass
-class Message:
-    """garak 0.17.1's, as much of it as is used here."""
-
-    text: str
-    lang: str | None = None
-
-
-@dataclass
-class Turn:
-    """As Message."""
-
-    role: str
-    content: Message
-
-
-@dataclass
-class Conversation:
-    """As Message."""
-
-    turns: list[Turn]
-
-
-@dataclass
-class Attempt:
-    """garak 0.17.1's, which takes no language of its own: it has that of what was asked."""
-
-    prompt: Conversation
-    outputs: list[Message] = field(default_factory=list)
-
-    @property
-    def lang(self) -> str | None:
-        return self.prompt.turns[-1].content.lang
-
-
-class Detector:
-    """Judges English alone."""
-
-    def detect(self, tried: Attempt) -> list[float]:
-        assert tried.lang == "en"
-        return [float(not output.text.startswith("I cannot")) for output in tried.outputs]
-
-
-def test_garaks_own_detector_is_asked_as_its_pinned_version_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = {
-        "_config": SimpleNamespace(load_config=lambda: None),
-        "_plugins": SimpleNamespace(load_plugin=lambda name, config_root: Detector()),
-        "attempt": SimpleNamespace(Message=Message, Turn=Turn, Conversation=Conversation, Attempt=Attempt),
-    }
-    monkeypatch.setitem(sys.modules, "garak", ModuleType("garak"))
-    for name, part in parts.items():
-        monkeypatch.setitem(sys.modules, f"garak.{name}", part)
-    assert _scores(BYPASS, ["I cannot do that", "First open the door"]) == [0.0, 1.0]

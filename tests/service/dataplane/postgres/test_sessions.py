@@ -9,8 +9,7 @@ from sqlmodel import func, select
 
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.experience_tables import Artifact, TrainingRunRow
-from learnloop_dataplane.postgres.row_level_security import SETTING
+from learnloop_dataplane.postgres.experience_tables import Artifact
 
 
 @pytest.fixture
@@ -20,22 +19,6 @@ async def db(dsn: str) -> AsyncIterator[Database]:
     await asyncio.wait_for(database.ready.wait(), 30)
     yield database
     await database.close()
-
-
-async def test_a_session_and_plain_sql_share_a_transaction_and_its_namespace(db: Database) -> None:
-    heartbeat = {"step": 2**70, "figures": {"loss": 0.5}}
-    async with db.session("team-a") as session:
-        run = await session.locked(TrainingRunRow(namespace="team-a", job="walk"))
-        run.heartbeat = heartbeat
-        await session.flush()
-        stored = await session.raw.fetchrow("SELECT heartbeat, proof FROM training_runs")
-    assert isinstance(stored["heartbeat"], str), "plain SQL reads jsonb as text"
-    assert stored["proof"] is None, "nothing is NULL, not JSON's null"
-    async with db.session("team-a") as session:
-        again = await session.get_one(TrainingRunRow, ("team-a", "walk"))
-    async with db.session("team-b") as session:
-        others = (await session.exec(select(TrainingRunRow))).all()
-    assert (again.heartbeat, others) == (heartbeat, [])
 
 
 def artifact(letter: str) -> Artifact:
@@ -72,25 +55,3 @@ async def test_a_cancelled_session_gives_its_connection_back(db: Database) -> No
             await task
     async with db.session("team-a") as session:
         assert (await session.exec(select(1))).one() == 1
-
-
-async def test_open_sessions_keep_to_their_own_connections(db: Database) -> None:
-    named = select(func.current_setting(SETTING))
-    async with db.session("team-a") as outer, db.session("team-b") as inner:
-        assert [(await inner.exec(named)).one(), (await outer.exec(named)).one()] == ["team-b", "team-a"]
-
-
-async def test_a_row_that_another_transaction_deletes_is_inserted_again(db: Database) -> None:
-    key = {"namespace": "team-a", "job": "walk"}
-
-    async def locked() -> TrainingRunRow:
-        async with db.session("team-a") as session:
-            return await session.locked(TrainingRunRow(**key, attempt=1))
-
-    await locked()
-    async with db.tenant("team-a") as connection:
-        await connection.execute("DELETE FROM training_runs")
-        other = asyncio.create_task(locked())
-        await asyncio.sleep(0.5)
-        assert not other.done()
-    assert (await other).attempt == 1

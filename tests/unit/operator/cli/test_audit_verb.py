@@ -50,16 +50,6 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_an_export_goes_on_to_the_last_page_with_one_token(capsys: pytest.CaptureFixture[str]) -> None:
-    pages = [{"records": [{"seq": 8}, {"seq": 9}], "next": 9}, {"records": [{"seq": 10}], "next": None}]
-    cluster = Proxy(*pages)
-    audited(cluster, "export", "--after", "7", "--action", "memory.deleted")
-    assert capsys.readouterr().out == '{"seq":8}\n{"seq":9}\n{"seq":10}\n'
-    assert [query["after"] for _, _, query, _ in cluster.requests] == ["7", "9"]
-    assert {query["action"] for _, _, query, _ in cluster.requests} == {"memory.deleted"}
-    assert cluster.tokens == 1
-
-
 def test_a_memory_service_has_a_chain_of_its_own() -> None:
     report = {"records": 0, "pending": 2, "head": "", "problem": None}
     cluster = Proxy(report)
@@ -97,9 +87,3 @@ def test_an_erasure_wants_the_name_again(monkeypatch: pytest.MonkeyPatch, capsys
     audited(cluster, "erase", "--user", "anna")
     assert cluster.requests == [("POST", "/api/v1/erasure", {}, {"user_id": "anna"})]
     assert json.loads(capsys.readouterr().out) == RECEIPT
-
-
-def test_the_data_planes_own_sentence_is_the_error() -> None:
-    refused = {"error": {"field": "authorization", "message": "the token is not valid"}}
-    with pytest.raises(CommandError, match="with 401: authorization: the token is not valid"):
-        audited(Proxy(refused, status=401), "verify")

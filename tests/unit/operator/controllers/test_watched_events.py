@@ -1,13 +1,13 @@
 """The objects that an event marks, whether it is news, and how soon they are looked at."""
 
 from learnloop_operator.kube.cached_reads import CACHED
-from learnloop_operator.kube.kinds import DEPLOYMENT, LEARNING_AGENT, MEMORY_SERVICE, MODEL_DEPLOYMENT, TRAINING_JOB
+from learnloop_operator.kube.kinds import DEPLOYMENT, LEARNING_AGENT, MODEL_DEPLOYMENT, TRAINING_JOB
 from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.reconcile import kopf_handlers
 from learnloop_operator.reconcile.kopf_handlers import RelatedObjects, child_handler, own_handler
 from learnloop_operator.reconcile.work_queue import ObjectKey
 
-from .scripted_controllers import TRIED, A, Scripted, runtime
+from .scripted_controllers import TRIED, Scripted, runtime
 
 
 def test_agents_are_marked_when_their_policy_changes_and_policies_when_an_agent_joins() -> None:
@@ -65,23 +65,6 @@ def test_a_model_deployment_is_marked_when_its_agents_model_changes_and_by_no_fi
     assert marked(1)
 
 
-async def test_what_a_thousand_agents_say_to_their_memory_service_is_one_pass_over_it(monkeypatch):
-    monkeypatch.setattr(kopf_handlers, "GATHER_SECONDS", 0.05)
-    services = Scripted({}, kind=MEMORY_SERVICE)
-    made, service = runtime(services), ObjectKey("MemoryService", "ns", "mem")
-    made.tracked.add(service)
-    handle = own_handler(LEARNING_AGENT, made, RelatedObjects(), ObjectCache(CACHED))
-    for number in range(1000):
-        metadata = {"namespace": "ns", "name": f"la-{number}", "resourceVersion": str(number + 1)}
-        memory = {"serviceRef": {"name": "mem"}, "budget": {"memories": number + 1}}
-        await handle({"type": "ADDED", "object": {"metadata": metadata, "spec": {"memory": memory}}})
-    assert len(made.queue) == 0, "others may speak first"
-    assert await made.queue.take() == service
-    made.queue.done(service)
-    assert len(made.queue) == 0
-    made.queue.close()
-
-
 async def test_what_our_own_children_echo_is_one_pass_a_moment_later_and_news_of_a_child_one_at_once(monkeypatch):
     monkeypatch.setattr(kopf_handlers, "GATHER_SECONDS", 0.05)
     made, cache = runtime(Scripted({}, kind=MODEL_DEPLOYMENT)), ObjectCache(CACHED)
@@ -105,24 +88,6 @@ async def test_what_our_own_children_echo_is_one_pass_a_moment_later_and_news_of
     made.queue.close()
 
 
-async def test_an_object_is_looked_at_once_whether_the_listing_or_the_watch_tells_of_it_first() -> None:
-    body = {"metadata": {"namespace": "ns", "name": "a", "resourceVersion": "7"}, "spec": {}}
-    for listed_first in (True, False):
-        made, cache = runtime(Scripted({})), ObjectCache(CACHED)
-        handle = own_handler(TRAINING_JOB, made, RelatedObjects(), cache)
-        if listed_first:
-            cache.put(TRAINING_JOB, body)
-        await handle({"type": None, "object": body})
-        assert len(made.queue) == 1, "first sight"
-        await made.queue.take()
-        made.queue.done(A)
-        await handle({"type": None, "object": body})
-        assert len(made.queue) == 0, "a repeated listing says nothing new"
-        await handle({"type": "MODIFIED", "object": body})
-        assert len(made.queue) == 0, "nor does the echo of our own write"
-        made.queue.close()
-
-
 async def test_a_spec_that_another_controller_or_a_listing_brought_into_the_cache_is_news() -> None:
     made, cache = runtime(Scripted({})), ObjectCache(CACHED)
     handle = own_handler(TRAINING_JOB, made, RelatedObjects(), cache)
@@ -141,17 +106,4 @@ async def test_a_spec_that_another_controller_or_a_listing_brought_into_the_cach
     assert await written("3", generation=2) == 1, "its owner applied another spec"
     assert await written("4", generation=2, annotations={"learnloop.dev/train": "now"}) == 1, "a person's order"
     assert await written("5", generation=2, annotations={"learnloop.dev/train": "now"}) == 0
-    made.queue.close()
-
-
-async def test_a_child_that_a_listing_shows_first_is_no_news_and_one_that_changed_is() -> None:
-    made, cache = runtime(Scripted({}, kind=MODEL_DEPLOYMENT)), ObjectCache(CACHED)
-    handle = child_handler(DEPLOYMENT, made, cache)
-    made.tracked.add(TRIED)
-    owner = {"apiVersion": MODEL_DEPLOYMENT.api_version, "kind": TRIED.kind, "name": TRIED.name, "controller": True}
-    child = {"namespace": "ns", "name": "tried-1", "resourceVersion": "6", "ownerReferences": [owner]}
-    await handle({"type": None, "object": {"metadata": child}})
-    assert len(made.queue) == 0, "a moment later"
-    await handle({"type": None, "object": {"metadata": {**child, "resourceVersion": "7"}}})
-    assert len(made.queue) == 1, "what changed while the watch was cut"
     made.queue.close()

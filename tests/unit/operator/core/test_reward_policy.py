@@ -16,7 +16,7 @@ from learnloop_operator.kube.errors import InvalidSpec
 from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.reconcile.reward_policy import RewardPolicyController
 from learnloop_operator.reconcile.work_queue import Services, read_spec
-from learnloop_operator.reward_revisions import RewardPolicySnapshot, content_revision, decide
+from learnloop_operator.reward_revisions import RewardPolicySnapshot, decide
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -68,39 +68,6 @@ def signals(
     return RewardSignals.model_validate(body | {"worst": ["t1", "t2", "t3"] if suspected else []})
 
 
-def test_a_sign_of_reward_hacking_names_three_trajectories_and_is_told_once() -> None:
-    before = decide(situation(agents=1)).status
-    assert suspicion(decide(situation(agents=1)))["status"] == "Unknown"
-    plan = decide(situation(agents=1, status=dict(before), signals=signals()))
-    assert suspicion(plan)["status"] == "True"
-    assert suspicion(plan)["message"] == "31 % repeat another; look at trajectories t1, t2, t3"
-    assert [(event.type, event.reason) for event in plan.events] == [("Warning", "RewardHackingSuspected")]
-    assert ready(plan)["status"] == "True", "a suspicion does not stop the policy"
-    for later in (signals(figure="33 %"), None):
-        again = decide(situation(agents=1, status=dict(plan.status), signals=later, now=NOW + timedelta(seconds=60)))
-        assert (again.status, again.events) == (plan.status, ()), "the same finding costs no write"
-
-
-def test_a_dry_run_publishes_nothing_and_tells_how_it_compares() -> None:
-    before = decide(situation(agents=1)).status
-    other = {"components": [{"name": "c", "type": "success", "weight": 1}]}
-    trial = other | {"dryRun": True}
-    waiting = decide(situation(agents=1, spec=trial, status=dict(before)))
-    assert (waiting.calls, waiting.requeue_after is not None, "dryRun" in waiting.status) == ((), True, False)
-    figures = DryRunFigures(trajectories=500, correlation=0.81, sentence="rank correlation 0.81 over 500 episodes")
-    plan = decide(situation(agents=1, spec=trial, status=dict(before), dry_run=figures))
-    assert plan.calls == ()
-    assert plan.status["revision"] == before["revision"]
-    assert (plan.status["dryRun"]["correlation"], plan.status["dryRun"]["trajectories"]) == (0.81, 500)
-    assert ready(plan)["message"].endswith(f"over 500 episodes; revision {before['revision']} stays in force")
-    again = decide(situation(agents=1, spec=trial, status=dict(plan.status)))
-    assert (again.status, again.events, again.requeue_after) == (plan.status, (), None)
-    taken = decide(situation(agents=1, spec=other, status=dict(plan.status)))
-    assert taken.status["revision"] == plan.status["dryRun"]["revision"], "what was tried is what is published"
-    assert "dryRun" not in taken.status
-    assert "dryRun" not in taken.calls[0].body
-
-
 CHECKED = {"bias": {"groupBy": ["metadata.language"]}}
 
 
@@ -144,35 +111,6 @@ def test_a_dry_run_tells_the_bias_of_what_is_tried() -> None:
     assert [event.reason for event in plan.events] == ["BiasSuspected"]
 
 
-def test_a_revision_that_is_biased_is_held_back_where_the_policy_says_so() -> None:
-    before = decide(situation(agents=1)).status
-    guarded = {"bias": {**CHECKED["bias"], "blockPublishing": True}}
-    waiting = decide(situation(spec=guarded, status=dict(before)))
-    assert (waiting.calls, waiting.status["phase"], waiting.status["revision"]) == ((), "Checking", before["revision"])
-    assert waiting.requeue_after
-    blocked = decide(situation(spec=guarded, status=dict(waiting.status), bias=bias()))
-    assert (blocked.calls, blocked.status["phase"]) == ((), "Blocked")
-    assert f"revision {before['revision']} stays in force" in ready(blocked)["message"]
-    assert (ready(blocked)["status"], ready(blocked)["reason"]) == ("False", "BiasSuspected")
-    for harmless in (bias(False, "NothingFound"), bias(None, "NotEnoughEpisodes")):
-        taken = decide(situation(spec=guarded, status=dict(blocked.status), bias=harmless))
-        assert (len(taken.calls), taken.status["phase"]) == (1, "Published")
-    stays = decide(situation(spec=guarded, status=dict(taken.status), bias=bias()))
-    assert (stays.status["phase"], ready(stays)["status"]) == ("Published", "True"), "what is in force stays in force"
-
-
-async def test_the_check_is_asked_for_with_the_name_of_the_policy(wire, kube) -> None:
-    wire.answer(200, policy(CHECKED))
-    wire.answer(200, {"metadata": {}, "items": []})
-    wire.answer(200, bias().model_dump())
-    gathered = await controller(kube, wire.url).gather("ns", "rp")
-    assert gathered.bias == bias()
-    method, path, body = wire.requests[-1]
-    assert (method, path) == ("POST", "/api/v1/rewards/bias")
-    assert json.loads(body)["reward_policy"] == "rp"
-    assert json.loads(body)["policy"]["bias"]["groupBy"] == ["metadata.language"]
-
-
 def test_a_first_policy_in_dry_run_is_not_ready() -> None:
     plan = decide(situation(spec={"dryRun": True}))
     assert (ready(plan)["status"], plan.calls) == ("False", ())
@@ -204,9 +142,6 @@ def test_the_order_of_keys_never_changes_a_revision(content: dict, shuffle: rand
     assert revision(dict(items)) == revision(content)
 
 
-AGENT = {"metadata": {"name": "a", "namespace": "ns"}, "spec": {"rewardPolicyRef": {"name": "rp"}}}
-
-
 def controller(kube: KubeClient, url: str) -> RewardPolicyController:
     unused = None
     return RewardPolicyController(Services(kube, DataPlane(url, "/nonexistent"), unused, unused, unused))
@@ -214,16 +149,6 @@ def controller(kube: KubeClient, url: str) -> RewardPolicyController:
 
 def policy(spec: dict, status: dict | None = None) -> dict:
     return {"metadata": {"name": "rp", "namespace": "ns", "generation": 1}, "spec": spec, "status": status or {}}
-
-
-async def test_the_signs_of_the_revision_in_force_are_read_for_a_policy_that_is_used(wire, kube) -> None:
-    wire.answer(200, policy({}))
-    wire.answer(200, {"metadata": {}, "items": [AGENT]})
-    wire.answer(200, signals().model_dump())
-    gathered = await controller(kube, wire.url).gather("ns", "rp")
-    assert (gathered.agents, gathered.signals) == (1, signals())
-    path = f"/api/v1/rewards/policies/rp/revisions/{content_revision(RewardPolicySpec())}/signals"
-    assert wire.requests[-1][:2] == ("GET", path)
 
 
 async def test_a_dry_run_is_asked_for_once_and_a_busy_data_plane_is_asked_again(wire, kube) -> None:

@@ -26,7 +26,7 @@ from learnloop_operator.prometheus.pod_counters import (
 from learnloop_operator.reconcile import fast_lane_reader
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.work_queue import utc_now
-from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, Questions, looked, of_analysis
+from learnloop_operator.rollout.fast_lane import Questions, of_analysis
 from learnloop_operator.rollout.judging.watched_arms import WatchedArm
 from learnloop_serving.server_metrics import Metrics as ServerMetrics
 
@@ -232,59 +232,6 @@ async def test_a_pod_that_redirects_or_talks_without_end_is_given_up(stranger: S
         assert stranger.requests == 1
 
 
-async def test_the_lane_asks_for_a_pass_when_a_bound_is_broken_and_not_before(stranger, reader):
-    metrics, marked = OperatorMetrics(), asyncio.Event()
-    lane = FastLaneReader(reader, metrics, utc_now)
-
-    def mark(_namespace: str, _name: str, breached: bool) -> None:
-        if breached:  # a look that had no answer in time asks for a pass, too
-            marked.set()
-
-    subject = WatchedArm(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
-    await lane.follow((MD, MD), (subject,), {REVISION: HERE})
-    leading = True
-    running = asyncio.create_task(lane.run(mark, lambda: leading))
-    try:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(marked.wait(), 0.3)
-        for _ in range(30):
-            stranger.metrics.observe["act"](0.001)
-            stranger.metrics.failed("act")
-        await asyncio.wait_for(marked.wait(), 90)
-        assert (await lane.follow((MD, MD), (subject,), {REVISION: HERE}))[REVISION].alarms
-        lane.forget((MD, MD))
-        assert metrics.registry.get_sample_value("learnloop_fast_lane_breach_to_rollback_seconds_count") == 1.0
-    finally:
-        running.cancel()
-
-
-async def test_a_pod_that_fails_is_heard_while_another_of_its_arm_hangs(stranger: Stranger, hole: Hole) -> None:
-    marked, metrics, impatient = asyncio.Event(), OperatorMetrics(), CounterReader(seconds=0.8)
-    lane = FastLaneReader(impatient, metrics, utc_now)
-    subject = WatchedArm(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
-
-    async def failing(_: web.Request) -> web.StreamResponse:
-        for _ in range(40):
-            stranger.metrics.observe["act"](0.001)
-            stranger.metrics.failed("act")
-        return web.Response(body=stranger.metrics.render())
-
-    def mark(_namespace: str, _name: str, breached: bool) -> None:
-        if breached:
-            marked.set()
-
-    stranger.handler = failing
-    await lane.follow((MD, MD), (subject,), {REVISION: (*HERE, hole.pods[0])})
-    running = asyncio.create_task(lane.run(mark, lambda: True))
-    try:
-        await asyncio.wait_for(marked.wait(), 90)
-        assert hole.requests.qsize() >= 1
-        assert metrics.registry.get_sample_value("learnloop_fast_lane_looks_total", {"result": "some"})
-    finally:
-        running.cancel()
-        await impatient.close()
-
-
 async def test_black_holes_of_another_namespace_do_not_keep_an_arm_waiting(stranger, hole, reader):
     lane, results = FastLaneReader(reader, OperatorMetrics(), utc_now), asyncio.Queue[None]()
     subject = WatchedArm(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
@@ -307,12 +254,3 @@ async def test_black_holes_of_another_namespace_do_not_keep_an_arm_waiting(stran
             await asyncio.wait_for(results.get(), 90)
     finally:
         running.cancel()
-
-
-async def test_a_lane_that_cannot_get_through_says_so_in_the_evidence(reader: CounterReader) -> None:
-    lane = FastLaneReader(reader, OperatorMetrics(), utc_now)
-    subject = WatchedArm(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
-    direct = (await lane.follow((MD, MD), (subject,), {REVISION: (NOWHERE,)}))[REVISION]
-    assert (direct.last_read, direct.problem) == (None, "")
-    late = direct.silent_since + FRESH
-    assert looked(direct, {}, QUESTIONS, late, 10, {"p-1": UNREACHABLE}).problem == UNREACHABLE
