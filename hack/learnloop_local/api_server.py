@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
@@ -10,6 +11,7 @@ import aiohttp
 import orjson
 from aiohttp import web
 
+from learnloop_api.crd.printer_columns import KINDS
 from learnloop_local.store import CLUSTER_WIDE, SERVED, Change, Object, Refused, Store, matches
 from learnloop_local.tokens import Issuer
 from learnloop_operator.kube import kinds
@@ -17,6 +19,7 @@ from learnloop_operator.kube import kinds
 WATCH_SECONDS, BOOKMARK_SECONDS = 300.0, 30.0
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
 USER = "learnloop:local"
+SHORT_NAMES = {kind.name: [kind.short_name] for kind in KINDS}
 Locate = Callable[[str, str, str, str], str | None]
 """Address of a port: "services" or "pods", namespace, name, port; None where there is none."""
 Log = Callable[[str, str], str]
@@ -30,15 +33,17 @@ class ApiServer:
         self._store, self._issuer, self._locate, self._log = store, issuer, locate, log
         self._runner: web.AppRunner | None = None
         self._client: aiohttp.ClientSession | None = None
-        self.url = ""
+        self.url, self.tls_url = "", ""
 
-    async def start(self, socket: str) -> None:
+    async def start(self, socket: str, tls: ssl.SSLContext) -> None:
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=tls).start()
+        plain, secure = (address[1] for address in self._runner.addresses)
+        self.url, self.tls_url = f"http://127.0.0.1:{plain}", f"https://127.0.0.1:{secure}"
         await web.UnixSite(self._runner, socket).start()
         self._client = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60), auto_decompress=False)
 
@@ -209,7 +214,7 @@ def discovered(parts: list[str]) -> Object:
     version = parts[1] if parts[0] == "api" else "/".join(parts[1:])
     listed = [
         {"name": plural, "singularName": kind.kind.lower(), "kind": kind.kind, "verbs": VERBS}
-        | {"namespaced": kind not in CLUSTER_WIDE}
+        | {"namespaced": kind not in CLUSTER_WIDE, "shortNames": SHORT_NAMES.get(kind.kind, [])}
         for (api_version, plural), kind in SERVED.items()
         if api_version == version
     ]

@@ -1,6 +1,7 @@
 """Everything that runs: PostgreSQL, NATS, the data plane, the operator, and what the operator wants of them."""
 
 import asyncio
+import base64
 import contextlib
 import fcntl
 import os
@@ -8,6 +9,7 @@ import re
 import secrets
 import shutil
 import signal
+import ssl
 import stat
 import subprocess
 import sys
@@ -61,6 +63,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.socket = folder, folder / SOCKET
+        self._certificate = folder / "run" / "api.crt"
         self._stirred = asyncio.Event()
         self.store = Store(self._stirred.set)
         self.lifeline = pods.Lifeline()
@@ -85,7 +88,7 @@ class Machine:
             for name in ("pods", "logs"):  # of pods of an earlier time
                 shutil.rmtree(own.folder / name, ignore_errors=True)
             api = ApiServer(self.store, issuer, network.locate, own.log)
-            await api.start(str(self.socket))
+            await api.start(str(self.socket), self._certified(issuer))
             stack.push_async_callback(api.stop)
             scraped, url = await self._serve_metrics(stack)
             dsn, nats = await asyncio.gather(self._postgres(stack), self._nats(stack))
@@ -93,7 +96,7 @@ class Machine:
             data = await self._data_plane(stack, api.url, issuer, dsn, nats)
             network.fixed[SYSTEM, "learnloop-data", str(names.PORT_DATA)] = data
             say("the data plane answers")
-            await self._operator(stack, api.url, issuer, f"http://{LOOPBACK}:{data}", url)
+            await self._operator(stack, api.tls_url, issuer, f"http://{LOOPBACK}:{data}", url)
             stack.push_async_callback(own.stop)
             for work in (scraped.scrape(), self._control(own)):
                 self._background(stack, work)
@@ -215,7 +218,7 @@ class Machine:
     async def _operator(self, stack: AsyncExitStack, api: str, issuer: Issuer, data: str, prometheus: str) -> None:
         config, port = self.folder / "run" / "kubeconfig", free_port()
         token = issuer.token(SYSTEM, "learnloop-operator", API_AUDIENCE)
-        config.write_text(yaml.safe_dump(kubeconfig(api, token)))
+        config.write_text(yaml.safe_dump(kubeconfig(api, token, self._certificate.read_bytes())))
         settings = {
             "KUBECONFIG": str(config),
             names.ENV_POD_NAME: "learnloop-operator",
@@ -226,6 +229,12 @@ class Machine:
             **{f"LEARNLOOP_{part.upper()}_IMAGE": pods.image(part) for part in pods.MODULES},
         }
         await self._part(stack, "operator", [sys.executable, "-m", "learnloop_operator"], settings, port, "/readyz")
+
+    def _certified(self, issuer: Issuer) -> ssl.SSLContext:
+        self._certificate.write_text(issuer.certificate())
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self._certificate, self.folder / "run" / "key.pem")
+        return context
 
     def _token(self, issuer: Issuer, account: str, audience: str) -> str:
         file = self.folder / "run" / f"{account}.token"
@@ -354,12 +363,13 @@ def stop(folder: Path, seconds: float) -> str:
         time.sleep(0.1)
 
 
-def kubeconfig(server: str, token: str) -> dict[str, Any]:
+def kubeconfig(server: str, token: str, certificate: bytes) -> dict[str, Any]:
     """For any client of Kubernetes' API."""
+    cluster = {"server": server, "certificate-authority-data": base64.b64encode(certificate).decode()}
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "local", "cluster": {"server": server}}],
+        "clusters": [{"name": "local", "cluster": cluster}],
         "users": [{"name": "local", "user": {"token": token}}],
         "contexts": [{"name": "local", "context": {"cluster": "local", "user": "local", "namespace": "default"}}],
         "current-context": "local",

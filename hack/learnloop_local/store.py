@@ -1,6 +1,6 @@
 """Objects as an API server keeps them: versions, watches, server-side apply, and children that go with their owners.
 
-One writer at a time, in memory. It knows no admission but the kinds' own models.
+One writer at a time, in memory. It knows no admission but the kinds' own models and rules.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from learnloop_api.crd.definition import spec_schema
 from learnloop_api.crd.printer_columns import KINDS
+from learnloop_local import rules
 from learnloop_operator.kube import kinds
 
 Object = dict[str, Any]
@@ -30,6 +31,8 @@ CLUSTER_WIDE = (
 )
 """Kinds that Kopf watches before it watches any other; there are none here."""
 SERVED = {(kind.api_version, kind.plural): kind for kind in (*kinds.ALL_KINDS, *CLUSTER_WIDE) if kind not in ABSENT}
+IN_WORDS_OF_RULES = ("value_error", "string_pattern_mismatch")
+"""Errors of a model that the CRDs' rules say better."""
 SPECS = {kind.plural: kind.spec for kind in KINDS}
 
 
@@ -165,7 +168,7 @@ class Store:
             body = {**body, **({"status": live["status"]} if live and "status" in live else {})}
             if live is None or "status" not in live:
                 body.pop("status", None)
-            _check(kind, name, body)
+            _check(kind, name, body, live)
         if text := body.pop("stringData", None):  # of a Secret
             encoded = {key: base64.b64encode(value.encode()).decode() for key, value in text.items()}
             body["data"] = {**(body.get("data") or {}), **encoded}
@@ -260,17 +263,25 @@ def _require_same(live: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
             )
 
 
-def _check(kind: kinds.ResourceKind, name: str, body: Mapping[str, Any]) -> None:
-    model = SPECS.get(kind.plural)
-    if model is None:
+def _check(kind: kinds.ResourceKind, name: str, body: Object, live: Object | None) -> None:
+    model, schema, spec = SPECS.get(kind.plural), rules.schema_of(kind.plural), body.get("spec") or {}
+    if model is None or schema is None or (live is not None and live.get("spec") == spec):
         return
+    if "spec" not in body:
+        raise Refused(422, "Invalid", f"{kind.kind} {name}: spec: Required value")
+    whole = rules.defaulted(schema, {"metadata": {**body.get("metadata", {}), "name": name}, "spec": spec})
+    before = live and rules.defaulted(schema, {"metadata": live["metadata"], "spec": live["spec"]})
     try:
-        model.model_validate(body.get("spec") or {})
+        model.model_validate(spec)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = ".".join(str(part) for part in ("spec", *first["loc"]))
-        text = f"{kind.kind} {name}: {path}: {str(first['input'])[:200]}: {first['msg'].removeprefix('Value error, ')}"
-        raise Refused(422, "Invalid", text) from error
+        text = f"{path}: {str(first['input'])[:200]}: {first['msg'].removeprefix('Value error, ')}"
+        if first["type"] in IN_WORDS_OF_RULES:
+            text = next(rules.broken(schema, whole, before), text)
+        raise Refused(422, "Invalid", f"{kind.kind} {name}: {text}") from error
+    for sentence in rules.broken(schema, whole, before):
+        raise Refused(422, "Invalid", f"{kind.kind} {name}: {sentence}")
 
 
 def refuse_unknown_fields(kind: kinds.ResourceKind, name: str, body: Mapping[str, Any]) -> None:

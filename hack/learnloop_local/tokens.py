@@ -1,13 +1,17 @@
 """Tokens of service accounts, signed with a key of this machine's own: the data plane verifies them as in a cluster."""
 
+import ipaddress
 import json
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import jwt
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
 
 from learnloop_api import names
 
@@ -63,6 +67,23 @@ class Issuer:
         except jwt.InvalidTokenError:
             return False
         return True
+
+    def certificate(self) -> str:
+        """PEM for the API server on loopback, signed by its own key: kubectl sends no token without TLS."""
+        now, name = datetime.now(UTC), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "learnloop local")])
+        public, loopback = self._key.public_key(), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        other = "content_commitment key_encipherment data_encipherment key_agreement crl_sign encipher_only"
+        use = {"digital_signature": True, "key_cert_sign": True, "decipher_only": False}
+        builder = x509.CertificateBuilder(name, name, public, x509.random_serial_number())
+        builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(seconds=SECONDS))
+        for extension, critical in (
+            (x509.BasicConstraints(ca=True, path_length=0), True),
+            (x509.KeyUsage(**dict.fromkeys(other.split(), False), **use), True),
+            (x509.SubjectAlternativeName([loopback]), False),
+            (x509.SubjectKeyIdentifier.from_public_key(public), False),
+        ):
+            builder = builder.add_extension(extension, critical)
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
     def keys(self) -> dict[str, Any]:
         """The key set (RFC 7517) that verifies them."""

@@ -1,49 +1,23 @@
 """Bad objects never get in: the API server itself refuses them, and says which field and what to do."""
 
-import copy
 import json
 from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 
 from learnloop_api.kinds.training.algorithms import ALGORITHMS
-
-HERE = Path(__file__).parent
-GOOD = {item["kind"]: item for item in yaml.safe_load_all((HERE / "objects.yaml").read_text())}
-CASES = yaml.safe_load((HERE / "malformed.yaml").read_text())
-
-
-def changed(kind: str, values: dict, removed: tuple[str, ...] = ()) -> dict:
-    """The good object of the kind with some fields (dotted path → value) set and some removed."""
-    result = copy.deepcopy(GOOD[kind])
-    result["metadata"]["namespace"] = "default"
-    for path, value in values.items():
-        parent, key = _parent(result, path)
-        parent[key] = value
-    for path in removed:
-        parent, key = _parent(result, path)
-        del parent[key]
-    return result
-
-
-def _parent(tree: dict, path: str) -> tuple[dict, str]:
-    *parents, last = path.split(".")
-    for key in parents:
-        tree = tree.setdefault(key, {})
-    return tree, last
+from testing.malformed_objects import CASES, GOOD, changed, malformed
 
 
 @pytest.mark.parametrize("kind", GOOD)
 def test_the_good_object_is_accepted(kind: str, kube) -> None:
-    kube.create(changed(kind, {}), dry=True)
+    kube.create(changed(kind), dry=True)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["wrong"] for case in CASES])
 def test_a_malformed_object_is_refused_with_field_and_fix(case: dict, kube) -> None:
-    manifest = changed(case["kind"], case.get("set", {}), case.get("remove", ()))
-    message = kube.refusal(lambda: kube.create(manifest, dry=True))
+    message = kube.refusal(lambda: kube.create(malformed(case), dry=True))
     assert case["field"] in message
     assert case["fix"] in message
     assert "no such key" not in message, "a rule failed to evaluate"

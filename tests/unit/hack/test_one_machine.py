@@ -12,11 +12,12 @@ import yaml
 
 from learnloop_local import __main__ as program, machine
 from learnloop_local.prometheus import Prometheus
-from learnloop_local.store import Refused, Store
+from learnloop_local.store import Refused, Store, refuse_unknown_fields
 from learnloop_operator.kube import kinds
 from learnloop_operator.prometheus.client import Sample
 from learnloop_operator.prometheus.queries import Arms, arm_evidence, counters_query
 from learnloop_serving.server_metrics import Metrics
+from testing.malformed_objects import CASES, GOOD, changed, malformed
 
 ROOT = Path(__file__).resolve().parents[3]
 POD = {"metadata": {"namespace": "default", "name": "cart-aaaaaaaa-0123456789-abcde"}}
@@ -56,6 +57,27 @@ def test_children_go_with_their_owner_and_a_spec_is_validated() -> None:
     wrong = {"metadata": {"name": "md"}, "spec": {"model": {"uri": 3}}}
     with pytest.raises(Refused, match=r"ModelDeployment md: spec\.model\.uri: 3"):
         store.create(kinds.MODEL_DEPLOYMENT, "default", wrong)
+
+
+def created(body: dict) -> None:
+    kind = kinds.kind_of(body)
+    refuse_unknown_fields(kind, body["metadata"]["name"], body)
+    Store().create(kind, "default", body)
+
+
+def test_what_an_api_server_refuses_is_refused_in_its_words() -> None:
+    answers = []
+    for body in map(changed, GOOD):
+        created(body)
+    for case in CASES:
+        with pytest.raises(Refused) as refusal:
+            created(malformed(case))
+        answers.append(case["field"] in str(refusal.value) and case["fix"] in str(refusal.value))
+    assert sum(answers) > 0.85 * len(CASES), "types and bounds are in pydantic's words"
+    store = Store()
+    store.create(kinds.TRAINING_JOB, "default", changed("TrainingJob"))
+    with pytest.raises(Refused, match=r"spec\.seed: seed is immutable"):
+        store.apply(kinds.TRAINING_JOB, "default", "walker-1", changed("TrainingJob", {"spec.seed": 7}), "us")
 
 
 def test_the_operators_own_query_counts_what_a_policy_server_counted(monkeypatch: pytest.MonkeyPatch) -> None:
