@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -10,9 +11,9 @@ GOOD = {item["kind"]: item for item in yaml.safe_load_all((HERE / "objects.yaml"
 CASES = yaml.safe_load((HERE / "malformed.yaml").read_text())
 
 
-def changed(kind: str, values: dict | None = None, removed: tuple[str, ...] = ()) -> dict:
+def changed(kind: str, values: dict[str, Any] | None = None, removed: tuple[str, ...] = ()) -> dict[str, Any]:
     """The good object of the kind with some fields (dotted path → value) set and some removed."""
-    result = copy.deepcopy(GOOD[kind])
+    result: dict[str, Any] = copy.deepcopy(GOOD[kind])
     result["metadata"]["namespace"] = "default"
     for path, value in (values or {}).items():
         parent, key = _parent(result, path)
@@ -23,12 +24,12 @@ def changed(kind: str, values: dict | None = None, removed: tuple[str, ...] = ()
     return result
 
 
-def _parent(tree: dict, path: str) -> tuple[dict, str]:
+def _parent(tree: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
     *parents, last = path.split(".")
     for key in parents:
         tree = tree.setdefault(key, {})
     return tree, last
 
 
-def malformed(case: dict) -> dict:
+def malformed(case: dict[str, Any]) -> dict[str, Any]:
     return changed(case["kind"], case.get("set", {}), case.get("remove", ()))

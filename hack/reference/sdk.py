@@ -36,7 +36,7 @@ def _function(level: str, name: str, thing: Any) -> list[str]:
     return [
         f"{level} `{name}`",
         f"```python\n{asynchronous}{name.rsplit('.', 1)[-1]}{_signature(thing)}\n```",
-        _text(thing),
+        _text(thing if inspect.isroutine(thing) else type(thing).__call__),
     ]
 
 

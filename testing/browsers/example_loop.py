@@ -130,6 +130,7 @@ class ExampleLoop:
         week = {"week": "2026-01-26", "episodes": 4210, "success_rate": 0.95, "raw_reward": 402.1, "trainings": 4}
         parity = {"action_agreement": 1.0, "observations": 4096, "max_abs_difference": 2.4e-7}
         proof: Object = {"difference": {"value": 84.3, "low": 76.1, "high": 92.0}, "parity": parity}
+        beat = {"step": 100_000, "curve": _curve(5, 100_000)}
         points = [{"step": step, "mean": 22.4 + step / 900} for step in range(0, 400_001, 40_000)]
         proof |= {"while_training": {"episodes": 20, "points": points, "best_step": 400_000, "exported": "best"}}
         return {
@@ -138,8 +139,9 @@ class ExampleLoop:
             "/api/v1/experience/trajectories": {"trajectories": episodes, "next": None},
             "/api/v1/agents/walker/progress": {"weeks": [week]},
             "/api/v1/models/walker/deployed": {"deployed": deployed},
-            "/api/v1/training/runs/walker-5": {"heartbeat": {"step": 100_000, "figures": figures}, "proof": None},
-            "/api/v1/training/runs/walker-4": {"heartbeat": None, "proof": proof},
+            "/api/v1/training/runs/walker-5": {"heartbeat": beat | {"figures": figures}, "proof": None},
+            "/api/v1/training/runs/walker-4": {"heartbeat": {"curve": _curve(4, 400_000)}, "proof": proof},
+            "/api/v1/training/runs/walker-3": {"heartbeat": {"curve": _curve(3, 400_000)}, "proof": None},
             "/api/v1/memory/entries": {"memories": memories, "next": None},
             "/api/v1/memory/retrieve": {
                 "memories": [memory | {"score": 8.5, "why": "words"} for memory in memories[:3]]
@@ -189,8 +191,11 @@ class ExampleLoop:
         }
 
     def _record(self, number: int) -> Object:
-        what = {"seq": number, "at": self._ago(400), "actor": "anna@example.org", "action": "rollout.decided"}
-        return what | {"subject": "deployment/walker", "outcome": "obeyed", "detail": {"verb": "resume"}}
+        operator = "system:serviceaccount:learnloop-system:learnloop-operator"
+        what = {"seq": number, "at": self._ago(400), "actor": operator}
+        detail = {"verb": ("pause", "resume")[number % 2], "by": "anna@example.org", "revision": "b41d07ee"}
+        what |= {"action": "rollout.decision", "subject": "model-deployment/walker"}
+        return what | {"outcome": "obeyed", "detail": detail}
 
 
 def _object(name: str, spec: Object, status: Object) -> Object:
@@ -200,6 +205,15 @@ def _object(name: str, spec: Object, status: Object) -> Object:
 def _arm(revision: str, mean: float, episodes: int, success: float) -> Object:
     pods = {"revision": revision, "uri": f"learnloop://demo/{revision}", "replicas": 2, "readyReplicas": 2}
     return pods | {"meanReturn": mean, "episodes": episodes, "successRate": success}
+
+
+def _curve(number: int, steps: int) -> list[Object]:
+    """Run `number` learns faster than the one before."""
+    drawn, points = random.Random(number), []
+    for step in range(8_000, steps + 1, 8_000):
+        mean = 487.0 - 460.0 * math.exp(-step / (240_000 - 40_000 * number)) + drawn.gauss(0.0, 6.0)
+        points.append({"step": step, "mean": mean, "low": mean - 18.0, "high": mean + 18.0})
+    return points
 
 
 def _test(name: str, claim: str, verdict: str, worse: float, fine: float, judged: list[float]) -> Object:

@@ -26,14 +26,14 @@ PAGES = {
 SHOWN = {
     "overview": ["canaries under way"],
     "agent": ["rolled back 0bad0bad", "2026-01-26"],
-    "runs": ["487 [481, 492]"],
+    "runs": ["487 [481, 492]", "walker-4"],
     "run": ["kl divergence"],
     "proof": ["100 % of actions agree on 4096 observations"],
     "rollout": ["about 61 more episodes are needed", "25 % of new episodes from now on"],
     "rewards": ["no-fall"],
     "episode": ["Step 0 of 0 to 39"],
     "memories": ["Stairs: shorten the step."],
-    "decisions": ["rollout.decided"],
+    "decisions": ["rollout.decision"],
 }
 CUT = """() => [...document.querySelectorAll(".scroll")]
   .filter((item) => item.scrollWidth > item.clientWidth + 1).map((item) => item.getAttribute("aria-label"))"""
@@ -261,3 +261,48 @@ def test_five_hundred_rollouts_are_drawn_and_a_change_is_seen(look) -> None:
     looked.page.locator("main tbody tr").nth(500).wait_for()
     looked.log.put("modeldeployments", looked.loop.rollout(stepText="changed 50."))
     looked.page.get_by_text("changed 50.").first.wait_for()
+
+
+OVERLAPS = """() => [...document.querySelectorAll("main svg.chart[role=img]")].flatMap((drawing) => {
+  const labels = [...drawing.querySelectorAll("text")].map((item) => [item.textContent, item.getBoundingClientRect()]);
+  return labels.flatMap(([text, one], index) => labels.slice(index + 1)
+    .filter(([, other]) => one.left < other.right && other.left < one.right)
+    .filter(([, other]) => one.top < other.bottom - 2 && other.top < one.bottom - 2)
+    .map(([other]) => `${drawing.getAttribute("aria-label")}: ${text} over ${other}`));
+})"""
+SMALL = """[...document.querySelectorAll("main svg.chart text")]
+  .some((item) => item.getBoundingClientRect().height < 10)"""
+
+
+def test_labels_of_charts_are_legible_on_a_narrow_screen(look) -> None:
+    looked = look()
+    looked.page.set_viewport_size({"width": 390, "height": 844})
+    for name in ("agent", "runs", "run", "rollout", "episode"):
+        looked.go(PAGES[name])
+        for text in SHOWN[name]:
+            looked.page.get_by_text(text).first.wait_for()
+        assert looked.page.evaluate(OVERLAPS) == [], name
+        assert not looked.page.evaluate(SMALL), name
+        assert findings(looked.page) == [], name
+
+
+PAUSED = {"phase": "Paused", "verdict": "waiting for approval at 25 %"}
+UNDONE = {"verb": "undo", "by": "berta@example.org", "at": "2026-01-31T12:00:00Z", "outcome": "obeyed"}
+
+
+@pytest.mark.parametrize(("changes", "clicks", "shown"), [
+    ({"verdict": "RolledBack at 25 %: success 0.71 vs 0.93"}, ["text=walker >> nth=1"], "success 0.71 vs 0.93"),
+    ({}, ["td a:text('walker')", "nav >> text=Runs"], "after 96,000 steps"),
+    (PAUSED, ["table:has(caption:text('Rollouts')) a", "#verb-approve", "#confirm"], "b41d07ee"),
+    ({"decisions": [UNDONE | {"message": "back to 3f9a2c81"}]}, ["a:text('demo')"], "berta@example.org"),
+], ids=["why it rolled back", "compare two runs", "approve", "who undid what"])  # fmt: skip
+def test_a_new_users_task_takes_three_clicks_at_most(look, changes: dict, clicks: list[str], shown: str) -> None:
+    looked = look()
+    body = looked.loop.rollout(**changes)
+    looked.cluster.objects["modeldeployments", "walker"] = body
+    looked.log.put("modeldeployments", body)
+    looked.page.wait_for_timeout(500)
+    for place in clicks:
+        looked.page.click(place)
+    looked.page.get_by_text(shown).first.wait_for()
+    assert len(clicks) <= 3

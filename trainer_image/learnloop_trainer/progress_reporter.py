@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from learnloop_api.wire.training import FIGURES, Heartbeat, Proof, ReturnEstimate
+from learnloop_api.wire.training import FIGURES, CurvePoint, Heartbeat, Proof, ReturnEstimate
 from learnloop_environments.errors import TrainerError
 from learnloop_trainer import statistics, thread_limits, tracking, training_order
 from learnloop_trainer.store import Store
@@ -81,12 +81,17 @@ class Reporter:
         self._recent: ReturnEstimate | None = None
         self._trail: tuple[float, ...] = ()
         self._figures: dict[str, float] = {}
+        self._points: list[CurvePoint] = []
         self._process, self._curve = tracking.ProcessFigures(thread_limits.cpu_quota()), tracking.LearningCurve()
         self._alive = self._line_at = self._estimated_at = time.monotonic()
         self._speed = Speed()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
-    def start(self) -> None:
+    def start(self, before: Heartbeat | None = None) -> None:
+        """`before`: the newest one of an earlier attempt, whose curve goes on."""
+        if before is not None:
+            self._curve.resume(before.curve)
+            self._points = before.curve
         if self._place.rank == 0:
             self._thread.start()
 
@@ -142,13 +147,13 @@ class Reporter:
             self._estimated_at = now
             recent = statistics.estimate(np.asarray(returns), self._order.spec.seed, resamples=200)
             if recent is not None and recent.episodes:
-                self._curve.note(step, recent.mean)
+                self._curve.note(step, recent.mean, recent.ci_low, recent.ci_high)
             named = {name: value for name, value in {**self._losses, **(points or {})}.items() if name in FIGURES}
             values = {**named, **figures(), **self._process.look()}
             values = {name: value for name, value in values.items() if math.isfinite(value)}
             with self._lock:
                 self._recent, self._trail = recent, tuple(trail)
-                self._figures = values | self._curve.figures()
+                self._figures, self._points = values | self._curve.figures(), self._curve.thinned()
             curve = {f"train/loss_{name}": value for name, value in self._losses.items() if name not in values}
             curve |= {f"train/{name}": value for name, value in {**(points or {}), **values}.items()}
             if recent is not None:
@@ -188,6 +193,7 @@ class Reporter:
                 recent_return=self._recent,
                 returns=list(self._trail),
                 figures=self._figures,
+                curve=self._points,
                 message=self._current_message()[:1024],
                 at=datetime.now(UTC),
             )

@@ -9,13 +9,14 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import httpx
 
+from learnloop_api.wire import training
 from learnloop_trainer.training_order import Order
 
 Point = tuple[int, float, Mapping[str, float]]
@@ -273,37 +274,48 @@ class LearningCurve:
     """Mean returns by step, thinned so that a long run takes no more room than a short one."""
 
     def __init__(self) -> None:
-        self._points: list[tuple[int, float]] = []
+        self._points: list[training.CurvePoint] = []
         self._every, self._skipped = 1, 0
 
-    def note(self, step: int, mean_return: float) -> None:
+    def resume(self, points: Iterable[training.CurvePoint]) -> None:
+        """Go on from an earlier attempt's; `note` drops what lies beyond the step that it resumes at."""
+        self._points = list(points)
+
+    def note(self, step: int, mean: float, low: float, high: float) -> None:
+        while self._points and self._points[-1].step > step:
+            self._points.pop()
         self._skipped += 1
         if self._skipped < self._every:
             return
         self._skipped = 0
-        self._points.append((step, mean_return))
+        self._points.append(training.CurvePoint(step=step, mean=mean, low=low, high=high))
         if len(self._points) > MOST_POINTS:
             self._points = self._points[1::2]
             self._every *= 2
+
+    def thinned(self) -> list[training.CurvePoint]:
+        """As many as a heartbeat takes, the newest among them."""
+        every = max(1, math.ceil(len(self._points) / training.MOST_POINTS))
+        return self._points[::-every][::-1]
 
     def figures(self) -> dict[str, float]:
         """`convergence`: 1 less the change over the last quarter of the steps, as a share of the whole range.
         `samples_to_convergence`: the step from which on the return stayed within 5 % of that range of its last value;
         only once that holds for the last quarter. Nothing while there are few points, or all are the same.
         """
-        values = [value for _, value in self._points]
+        values = [point.mean for point in self._points]
         spread = max(values) - min(values) if len(values) >= LEAST_POINTS else 0.0
         if spread <= 0.0:
             return {}
-        first, last = self._points[0][0], self._points[-1][0]
+        first, last = self._points[0].step, self._points[-1].step
         quarter = last - (last - first) / 4.0
-        late = [value for step, value in self._points if step >= quarter]
+        late = [point.mean for point in self._points if point.step >= quarter]
         figures = {"convergence": max(0.0, 1.0 - abs(late[-1] - late[0]) / spread)}
         settled = last
-        for step, value in reversed(self._points):
-            if abs(value - values[-1]) > SETTLED * spread:
+        for point in reversed(self._points):
+            if abs(point.mean - values[-1]) > SETTLED * spread:
                 break
-            settled = step
+            settled = point.step
         if settled <= quarter:
             figures["samples_to_convergence"] = float(settled)
         return figures

@@ -78,9 +78,6 @@ class Redaction:
             raise ValueError(f"the key of the pseudonyms has {shortest} bytes; give at least 16 random ones")
         self._named = lru_cache(maxsize=4096)(self._look)  # names come again with every value
 
-    def __call__(self, value: str) -> str:
-        return self.text(value)
-
     def text(self, value: str) -> str:
         """The string without what looks like a secret or like personal data; doing it twice changes nothing.
 
@@ -99,6 +96,8 @@ class Redaction:
             result = self._plain(shown)
             value = value if result == shown else result
         return _BASE64.sub(self._encoded, value)
+
+    __call__ = text
 
     def _plain(self, value: str) -> str:
         """The text as it is written."""

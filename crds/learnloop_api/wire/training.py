@@ -56,6 +56,8 @@ def is_figure(name: str) -> bool:
 
 
 MOST_FIGURES = 96
+MOST_POINTS = 64
+"""Of a curve in a heartbeat."""
 
 
 def _figure(name: str) -> str:
@@ -156,10 +158,22 @@ class RunProgress(WireModel):
     at: Timestamp
 
 
+class CurvePoint(WireModel):
+    """Mean return of the newest training episodes at a step."""
+
+    step: int = Field(ge=0, le=MOST)
+    mean: Real
+    low: Real = Field(description="of its 95 % interval")
+    high: Real
+
+
 class Heartbeat(RunProgress):
     """Sent by rank 0 about once a second; the operator reads the newest."""
 
     phase: Literal["starting", "training", "evaluating", "exporting", "done", "failed"]
+    curve: list[CurvePoint] = Field(
+        default_factory=list, max_length=MOST_POINTS, description="of all attempts since step 0, thinned"
+    )
 
 
 class Parity(WireModel):

@@ -154,6 +154,7 @@ FROM audit_log WHERE namespace = $1 AND seq > $2 AND seq <= $6 AND ($4::text IS 
     AND ($5::text IS NULL OR subject = $5)
 ORDER BY seq LIMIT $3
 """
+_LAST = _PAGE.replace("ORDER BY seq", "ORDER BY seq DESC")
 _END = "SELECT max(seq) FROM audit_log WHERE namespace = $1"
 
 
@@ -166,17 +167,18 @@ async def page(
     action: str | None = None,
     subject: str | None = None,
 ) -> tuple[list[dict[str, Any]], int | None]:
-    """Up to `limit` records behind place `after`, hashes as hexadecimal; None: of the newest `limit` of the chain.
+    """Up to `limit` records behind place `after`, hashes as hexadecimal; None: the newest that the filters let pass.
 
     And the place that the next page begins behind. A page may have fewer, or none, and still be followed by another.
     """
     async with db.tenant(namespace) as connection:
         newest = await connection.fetchval(_END, namespace) or 0
-        if after is None:
-            after = max(0, newest - limit)
-        end = after + LOOKED_AT
-        rows = await connection.fetch(_PAGE, namespace, after, limit, action, subject, end)
-    if len(rows) == limit:
+        start = max(0, newest - LOOKED_AT) if after is None else after
+        end = start + LOOKED_AT
+        rows = await connection.fetch(_LAST if after is None else _PAGE, namespace, start, limit, action, subject, end)
+    if after is None:
+        rows, end = rows[::-1], newest
+    elif len(rows) == limit:
         end = rows[-1]["seq"]
     following = end if len(rows) == limit or end < newest else None
     return [{**row, "detail": orjson.loads(row["detail"])} for row in rows], following

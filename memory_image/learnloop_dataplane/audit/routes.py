@@ -24,7 +24,7 @@ async def get_records(
     subject: Annotated[
         str | None, Query(max_length=512, pattern=_TEXT, description="only about this, e.g. agent/walker")
     ] = None,
-    newest: Annotated[bool, Query(description="the end of the chain, whatever `after` says")] = False,
+    newest: Annotated[bool, Query(description="of the last 5,000, whatever `after` says")] = False,
 ) -> Response:
     """Records in the order of the chain, page by page, with their hashes."""
     place = None if newest else after

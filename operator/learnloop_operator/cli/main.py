@@ -45,7 +45,8 @@ VERBS: Mapping[str, Verb] = {
     "rewards": Verb(READS, "list an agent's newest rewards by component, and signs that the policy is gamed"),
     "progress": Verb(
         READS,
-        "show an agent's progress by week: success, time, turns, satisfaction, trainings and deployments",
+        "report an agent week by week, as its page of the console does: success, time, turns, satisfaction, trainings "
+        "and deployments",
     ),
     "audit": Verb("audit", "check the namespace's audit chain, export it, or erase a person or an agent for good"),
     "approve": Verb(ORDERS, "let a rollout continue that waits for approval"),

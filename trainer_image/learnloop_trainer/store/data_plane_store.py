@@ -145,6 +145,10 @@ class DataPlaneStore:
     def heartbeat(self, beat: training.Heartbeat) -> None:
         self._http.once("PUT", f"{self._run}/heartbeat", HEARTBEAT_SECONDS, beat.model_dump_json().encode())
 
+    def newest_heartbeat(self) -> training.Heartbeat | None:
+        run = self._reported()
+        return run.heartbeat if run else None
+
     def put_checkpoint(self, body: bytes, step: int) -> str:
         sha256 = digest(body)
         headers = {

@@ -88,6 +88,9 @@ class Store(Protocol):
     def heartbeat(self, beat: training.Heartbeat) -> None:
         """Replace the run's heartbeat. One quick attempt, no retries."""
 
+    def newest_heartbeat(self) -> training.Heartbeat | None:
+        """The one that `heartbeat` would replace."""
+
     def put_checkpoint(self, body: bytes, step: int) -> str:
         """Make this the newest checkpoint; returns its SHA-256 once it is durable."""
 
@@ -194,6 +197,10 @@ class DirectoryStore:
 
     def heartbeat(self, beat: training.Heartbeat) -> None:
         write(self._run / "heartbeat.json", beat.model_dump_json().encode())
+
+    def newest_heartbeat(self) -> training.Heartbeat | None:
+        body = read(self._run / "heartbeat.json")
+        return None if body is None else parsed(training.Heartbeat, body, "heartbeat", "delete it")
 
     def put_checkpoint(self, body: bytes, step: int) -> str:
         """The body under its digest, then the list that names it. The one before stays, in case."""

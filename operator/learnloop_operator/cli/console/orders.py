@@ -217,7 +217,8 @@ class Records:
             return None
 
     def _audit(self, arguments: Arguments) -> Any:
-        return self._get("/api/v1/audit/records", {"newest": "true", "limit": str(MOST_RECORDS)})
+        action = {"action": arguments["action"][:64]} if arguments.get("action") else {}
+        return self._get("/api/v1/audit/records", {"newest": "true", "limit": str(MOST_RECORDS)} | action)
 
 
 def _name(arguments: Arguments, field: str) -> str:

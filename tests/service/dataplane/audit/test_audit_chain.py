@@ -107,6 +107,8 @@ async def test_what_was_done_is_on_record_once_with_who_did_it(audited: Api) -> 
     second = await audited.call("GET", f"/api/v1/audit/records?limit=3&after={first['next']}")
     assert [record["seq"] for record in first["records"] + second["records"]] == [1, 2, 3, 4, 5, 6]
     last = await audited.call("GET", "/api/v1/audit/records?newest=true&limit=2")
+    deep = await audited.call("GET", "/api/v1/audit/records?newest=true&limit=1&action=agent.registered")
+    assert deep["records"] == [by_action["agent.registered"]], "however many others came since"
     head = await audited.call("GET", "/api/v1/audit/verify")
     assert [record["seq"] for record in last["records"]] == [head["records"] - 1, head["records"]]
     assert last["records"][-1]["hash"] == head["head"], "an auditor who keeps the head knows it again"

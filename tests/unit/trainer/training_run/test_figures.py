@@ -129,11 +129,25 @@ def test_a_process_with_a_gpu_tells_how_busy_it_is(monkeypatch: pytest.MonkeyPat
 def test_samples_to_convergence_are_told_once_a_curve_has_settled() -> None:
     curve = LearningCurve()
     for step in range(0, 5000, 100):
-        curve.note(step, min(100.0, step / 20.0))
+        curve.note(step, min(100.0, step / 20.0), 0.0, 0.0)
     assert curve.figures()["samples_to_convergence"] == 1900.0, "95 of 100 at 1,900 of 5,000 steps"
     assert curve.figures()["convergence"] == 1.0
     rising = LearningCurve()
     for step in range(0, 5000, 100):
-        rising.note(step, step / 20.0)
+        rising.note(step, step / 20.0, 0.0, 0.0)
     assert "samples_to_convergence" not in rising.figures()
     assert rising.figures()["convergence"] == pytest.approx(0.75, abs=0.05)
+
+
+def test_a_curve_goes_on_from_the_step_that_an_attempt_resumes_at() -> None:
+    first, second = LearningCurve(), LearningCurve()
+    for step in range(0, 20_000, 100):
+        first.note(step, step / 20.0, 0.0, 1.0)
+    points = first.thinned()
+    assert len(points) <= 64
+    assert (points[-1].step, points[-1].high) == (19_900, 1.0)
+    second.resume(points)
+    second.note(10_000, 7.0, 0.0, 1.0)
+    steps = [point.step for point in second.thinned()]
+    assert steps == sorted({step for step in steps if step < 10_000} | {10_000})
+    assert len(steps) > 20

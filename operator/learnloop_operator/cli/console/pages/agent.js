@@ -1,16 +1,18 @@
 // One agent: the picture of its loop, and the tabs to everything else of it.
 import { lines, shares } from "./charts.js";
 import { badge, card, h, link, table } from "./dom.js";
-import { agentOf, clock, figure, interval, named, percent, runOf, share, since, status, why } from "./format.js";
+import { agentOf, clock, figure, interval, named, percent, runOf, share, since, status, whole, why } from "./format.js";
 import { episode } from "./episode.js";
 import { buttons } from "./orders.js";
 import { memories } from "./memories.js";
 import { missing, read } from "./reads.js";
 import { rewards } from "./rewards.js";
+import { trained } from "./run.js";
 import { curve, every, get } from "./store.js";
 
 const TABS = [["", "Loop"], ["runs", "Runs"], ["rewards", "Rewards"], ["memories", "Memories"]];
-const BUCKETS = 60;
+const BUCKETS = 60, MOST_COMPARED = 4;
+const compared = new Map();
 
 export function agent(redraw, namespace, name, [tab, ...more]) {
   const item = get("learningagents", namespace, name);
@@ -53,13 +55,15 @@ const spent = (item) => (item.currency ? `${figure(item.money)} ${item.currency}
 
 function weeks(answer) {
   if (!answer.value?.weeks?.length) return null;
-  return [h("h2", null, "Week by week"), table("What it got better at", [
+  const columns = [
     ["Week of", (item) => item.week, "name"], ["Episodes", (item) => item.episodes ?? "", "figure"], ["Success", (item) => percent(item.success_rate), "figure"],
     ["Reward", (item) => figure(item.raw_reward), "figure"], ["Seconds", (item) => figure(item.completion_seconds), "figure"], ["Rated", (item) => figure(item.satisfaction), "figure"],
     ["Trainings", (item) => item.trainings ?? "", "figure"], ["Gain", (item) => figure(item.gain_per_training), "figure"],
     ["CPU-hours", (item) => figure(item.cpu_hours), "figure"], ["GPU-hours", (item) => figure(item.gpu_hours), "figure"], ["Cost", spent, "figure"],
     ["Promotions", (item) => item.promotions ?? "", "figure"], ["Rolled back", (item) => item.rollbacks ?? "", "figure"],
-  ], [...answer.value.weeks].reverse())];
+  ];
+  const known = columns.filter(([, cell]) => answer.value.weeks.some((week) => cell(week) !== ""));
+  return [h("h2", null, "Week by week"), table("What it got better at", known, [...answer.value.weeks].reverse())];
 }
 
 // Promotions and rollbacks: on record where that can be read, and in the status where not.
@@ -121,10 +125,25 @@ function mean(x, of) {
 function runs(redraw, namespace, name) {
   const trainings = every("trainingjobs", namespace).filter((item) => runOf(item, name) || named(item).replace(/-\d+$/, "") === name);
   trainings.sort((a, b) => (status(b).startedAt || "~").localeCompare(status(a).startedAt || "~"));
-  return table("Runs, newest first", [
-    ["Run", (item) => link(named(item), namespace, "runs", named(item)), "name"], ["Phase", (item) => badge(status(item).phase)],
-    ["Algorithm", (item) => item.spec.algorithm], ["Done", (item) => share(status(item).progress), "figure"],
-    ["Took", (item) => since(status(item).startedAt, status(item).finishedAt), "figure"],
-    ["Held out", (item) => interval(status(item).evaluation), "figure"], ["Before", (item) => interval(status(item).baseline), "figure"], ["Why", why, "why"],
-  ], trainings, "No run yet.");
+  const place = `${namespace}/${name}`, chosen = compared.get(place) || trainings.slice(0, 2).map(named);
+  const choose = (run) => () => {
+    compared.set(place, chosen.includes(run) ? chosen.filter((other) => other !== run) : [...chosen, run].slice(-MOST_COMPARED));
+    redraw();
+  };
+  const curves = trainings.filter((item) => chosen.includes(named(item))).reverse().map((item) => ({ name: named(item), ...trained(redraw, namespace, item) }));
+  const drawn = curves.filter((one) => one.points.length), unread = curves.find((one) => one.report.error);
+  return [
+    trainings.length ? h("h2", null, "Training curves") : null,
+    drawn.length ? [h("p", { class: "quiet" }, `Mean return of each run's newest training episodes against its steps, with 95 % intervals. Choose up to ${MOST_COMPARED} runs below.`),
+      lines({ label: `Training curves of ${drawn.map((one) => one.name).join(", ")}`, time: false, xName: "steps", from: 0, to: Math.max(...drawn.map((one) => one.points.at(-1).x)),
+        series: drawn.map((one) => ({ ...one, name: `${one.name}: ${figure(one.points.at(-1).y)} after ${whole(one.points.at(-1).x)} steps` })) })]
+      : trainings.length ? unread ? missing(unread.report, "Training curves") : h("p", { class: "quiet" }, "No chosen run has a curve.") : null,
+    table("Runs, newest first", [
+      ["Compare", (item) => h("input", { type: "checkbox", id: `compare-${named(item)}`, "aria-label": `Compare ${named(item)}`, checked: chosen.includes(named(item)), onchange: choose(named(item)) })],
+      ["Run", (item) => link(named(item), namespace, "runs", named(item)), "name"], ["Phase", (item) => badge(status(item).phase)],
+      ["Algorithm", (item) => item.spec.algorithm], ["Done", (item) => share(status(item).progress), "figure"],
+      ["Took", (item) => since(status(item).startedAt, status(item).finishedAt), "figure"],
+      ["Held out", (item) => interval(status(item).evaluation), "figure"], ["Before", (item) => interval(status(item).baseline), "figure"], ["Why", why, "why"],
+    ], trainings, "No run yet."),
+  ];
 }

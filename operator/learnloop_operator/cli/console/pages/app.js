@@ -130,6 +130,7 @@ document.getElementById("theme").addEventListener("click", otherTheme);
 document.getElementById("keys").addEventListener("click", keys);
 document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 addEventListener("hashchange", redraw);
+addEventListener("resize", redraw);
 setInterval(redraw, 10000);
 
 listen((what) => {

@@ -1,8 +1,11 @@
 // Pictures as SVG. Each has a sentence for ears, and its figures stand in a table next to it.
 import { h } from "./dom.js";
-import { figure } from "./format.js";
+import { figure, whole } from "./format.js";
 
-const WIDE = 860, LEFT = 56, RIGHT = 14, TOP = 16, BELOW = 24;
+const WIDEST = 860, LEFT = 56, RIGHT = 14, TOP = 16, BELOW = 24;
+const MOST_ROWS = 10, SIGN = 6.6;  // width of a sign of a label, about
+// On a narrow screen a chart has fewer units, or its labels would shrink with it.
+const width = () => Math.max(280, Math.min(WIDEST, document.getElementById("main").clientWidth - 24));
 
 const range = (values) => {
   let low = Infinity, high = -Infinity;
@@ -25,7 +28,7 @@ const moment = (value, span) => {
 
 // series: [{ name, points: [{ x, y, low?, high?, begins? }], step? }]; a line is broken before a point that begins another.
 // marks: [{ x, label, tone }].
-export function lines({ label, series, marks = [], time = true, height = 240, xName = "", from, to, zero = false }) {
+export function lines({ label, series, marks = [], time = true, height = 240, xName = "", from, to, zero = false, wide = width() }) {
   const all = series.flatMap((one) => one.points);
   if (!all.length) return h("p", { class: "quiet" }, "No figures yet.");
   const [x0, x1] = from !== undefined ? [from, to] : range(all.map((p) => p.x));
@@ -34,16 +37,18 @@ export function lines({ label, series, marks = [], time = true, height = 240, xN
   if (zero) { y0 = 0; y1 = Math.max(y1, zero); }
   const gap = gridGap(y0, y1, Math.max(2, height / 60));
   y0 = Math.floor(y0 / gap + 1e-9) * gap; y1 = Math.ceil(y1 / gap - 1e-9) * gap;
-  const X = (x) => LEFT + ((x - x0) / (x1 - x0 || 1)) * (WIDE - LEFT - RIGHT);
+  const X = (x) => LEFT + ((x - x0) / (x1 - x0 || 1)) * (wide - LEFT - RIGHT);
   const Y = (y) => height - BELOW - ((y - y0) / (y1 - y0 || 1)) * (height - TOP - BELOW);
   const at = (x, y) => `${X(x).toFixed(1)},${Y(y).toFixed(1)}`;
-  const drawing = h("svg", { class: "chart", viewBox: `0 0 ${WIDE} ${height}`, role: "img", "aria-label": label });
+  const drawing = h("svg", { class: "chart", viewBox: `0 0 ${wide} ${height}`, role: "img", "aria-label": label });
   for (let y = y0; y <= y1 + gap / 1e6; y += gap)
-    drawing.append(h("line", { class: "axis", x1: LEFT, x2: WIDE - RIGHT, y1: Y(y), y2: Y(y) }), h("text", { x: LEFT - 6, y: Y(y) + 4, "text-anchor": "end" }, figure(y, Math.abs(y1 - y0) < 0.5 ? 2 : Math.abs(y1 - y0) < 8 ? 1 : 0)));
-  const count = 5;
-  for (let i = 0; i <= count; i++) {
-    const x = x0 + ((x1 - x0) * i) / count;
-    drawing.append(h("text", { x: X(x), y: height - 6, "text-anchor": i === 0 ? "start" : i === count ? "end" : "middle" }, time ? moment(x, x1 - x0) : figure(x, 0) + (i === count && xName ? " " + xName : "")));
+    drawing.append(h("line", { class: "axis", x1: LEFT, x2: wide - RIGHT, y1: Y(y), y2: Y(y) }), h("text", { x: LEFT - 6, y: Y(y) + 4, "text-anchor": "end" }, figure(y, Math.abs(y1 - y0) < 0.5 ? 2 : Math.abs(y1 - y0) < 8 ? 1 : 0)));
+  const count = Math.max(1, Math.min(5, Math.floor(wide / 150)));
+  const apart = time ? (x1 - x0) / count : gridGap(x0, x1 > x0 ? x1 : x0 + 1, count), begin = time ? x0 : Math.ceil(x0 / apart - 1e-9) * apart;
+  for (let x = begin; x <= x1 + apart / 1e6; x += apart) {
+    const room = X(x) - LEFT < 20 ? "start" : wide - X(x) < 60 ? "end" : "middle";
+    drawing.append(h("text", { x: X(x), y: height - 6, "text-anchor": room }, time ? moment(x, x1 - x0) : whole(x) + (xName && x + apart > x1 ? " " + xName : "")));
+    if (x1 === x0) break;
   }
   series.forEach((one, index) => {
     const points = one.points.filter((p) => Number.isFinite(p.y) && p.x >= x0 && p.x <= x1), tint = index % 4;
@@ -54,13 +59,14 @@ export function lines({ label, series, marks = [], time = true, height = 240, xN
     if (points.length > 1) drawing.append(h("path", { class: `line s${tint}`, d: way.join("") }));
     else drawing.append(h("circle", { class: `a${tint}`, cx: X(points[0].x), cy: Y(points[0].y), r: 4 }));
   });
-  let before = -1e9, row = 0;
+  const ends = [];  // of the labels in each row: one that would run into another goes a row down
   for (const mark of [...marks].filter((m) => m.x >= x0 && m.x <= x1).sort((a, b) => a.x - b.x)) {
-    row = X(mark.x) - before < 110 ? (row + 1) % 4 : 0;
-    before = X(mark.x);
-    const last = X(mark.x) > WIDE - 130;
-    drawing.append(h("line", { class: `mark ${mark.tone}`, x1: X(mark.x), x2: X(mark.x), y1: TOP, y2: height - BELOW }),
-      h("text", { class: mark.tone, x: X(mark.x) + (last ? -4 : 4), y: TOP + 10 + 13 * row, "text-anchor": last ? "end" : "start" }, mark.label));
+    const x = X(mark.x), long = mark.label.length * SIGN, last = x + long > wide, begins = last ? x - 4 - long : x + 4;
+    let row = ends.findIndex((end) => end < begins);
+    if (row < 0) row = ends.length;
+    ends[row] = begins + long;
+    drawing.append(h("line", { class: `mark ${mark.tone}`, x1: x, x2: x, y1: TOP, y2: height - BELOW }),
+      h("text", { class: mark.tone, x: x + (last ? -4 : 4), y: TOP + 10 + 13 * (row % MOST_ROWS), "text-anchor": last ? "end" : "start" }, mark.label));
   }
   return h("div", null, drawing, series.length > 1 || series[0].name ? legend(series.map((one) => one.name)) : null);
 }
@@ -70,7 +76,7 @@ export const legend = (names) => h("ul", { class: "legend" }, names.map((name, i
 
 // Shares of episodes by model over time: what users were really given. buckets: [{ x, shares: { name: 0..1 } }].
 export function shares(names, buckets, label, from, to) {
-  const height = 110, drawing = h("svg", { class: "chart", viewBox: `0 0 ${WIDE} ${height}`, role: "img", "aria-label": label });
+  const WIDE = width(), height = 110, drawing = h("svg", { class: "chart", viewBox: `0 0 ${WIDE} ${height}`, role: "img", "aria-label": label });
   const X = (x) => LEFT + ((x - from) / (to - from || 1)) * (WIDE - LEFT - RIGHT), wide = (WIDE - LEFT - RIGHT) / Math.max(1, buckets.count);
   for (const y of [0, 0.5, 1]) {
     const at = height - 8 - y * (height - 20);

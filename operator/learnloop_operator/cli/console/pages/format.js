@@ -12,6 +12,8 @@ export function figure(value, digits) {
   return Number(value).toFixed(digits ?? (size >= 100 ? 0 : size >= 10 ? 1 : size >= 0.01 || size === 0 ? 2 : 4));
 }
 
+export const whole = (value) => (Math.round(value) + 0).toLocaleString("en");
+
 export const interval = (item) =>
   item ? `${figure(item.mean)} [${figure(item.ciLow ?? item.low)}, ${figure(item.ciHigh ?? item.high)}]` : "";
 export const percent = (value) => (value === undefined || value === null ? "" : `${Math.round(100 * value)} %`);

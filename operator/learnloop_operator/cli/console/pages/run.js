@@ -1,9 +1,9 @@
 // One training run: how far, its curves, its proof on held-out episodes, and its gates.
 import { lines } from "./charts.js";
 import { badge, card, h, link, table } from "./dom.js";
-import { clock, figure, interval, percent, share, since, status, text, why } from "./format.js";
+import { clock, figure, interval, percent, share, since, status, text, whole, why } from "./format.js";
 import { read } from "./reads.js";
-import { curve, get } from "./store.js";
+import { get } from "./store.js";
 
 const ENDED = new Set(["Validated", "Failed"]);
 const curvesOf = new Map();
@@ -13,16 +13,14 @@ export function run(redraw, namespace, name) {
   const job = get("trainingjobs", namespace, name);
   if (!job) return [h("h1", null, name), h("p", { class: "problem" }, `No run of this name in ${namespace}, or you may not read it.`)];
   const now = status(job), ended = ENDED.has(now.phase), agent = now.lineage?.learningAgent;
-  const report = read("run", { namespace, job: name }, ended ? 600 : 2);
-  if (!ended) setTimeout(() => location.hash.endsWith(`/runs/${name}`) && redraw(), 2100);
+  const { report, points } = trained(redraw, namespace, job);
   const figures = keep(`${namespace}/${name}`, report.value?.heartbeat);
-  const points = curve("trainingjobs", namespace, name);
   return [
     h("h1", null, name, badge(now.phase)),
     agent ? h("p", { class: "quiet" }, "A run of ", link(agent, namespace, "agents", agent), ".") : null,
     h("p", { class: "verdict " + (now.phase === "Validated" ? "good" : now.phase === "Failed" ? "bad" : "") }, why(job)),
     h("div", { class: "cards" },
-      card("done", share(now.progress) || (ended ? "" : "–"), now.step === undefined ? "" : `${now.step} of ${now.totalSteps} steps`),
+      card("done", share(now.progress) || (ended ? "" : "–"), now.step === undefined ? "" : `${whole(now.step)} of ${whole(now.totalSteps)} steps`),
       card(ended ? "took" : "left", ended ? since(now.startedAt, now.finishedAt) : now.eta || "–", now.stepsPerSecond ? `${figure(now.stepsPerSecond, 0)} steps a second, ${now.worldSize > 1 ? `${now.worldSize} ranks` : "1 rank"}` : ""),
       card("held out", interval(now.evaluation) || "–", now.evaluation ? `${now.evaluation.episodes} episodes, IQM ${figure(now.evaluation.iqm)}` : "proven when it ends"),
       card("the serving policy", interval(now.baseline) || "–", now.baseline ? "on the same episodes" : ""),
@@ -30,10 +28,10 @@ export function run(redraw, namespace, name) {
       card("algorithm", job.spec.algorithm, `attempt ${now.attempts ?? 0}${now.preemptions ? `, ${now.preemptions} preemptions` : ""}`)),
     h("h2", null, "Training"),
     whileTraining(report.value?.proof?.while_training),
-    points.length > 1 || (points.length && !ended) ? lines({ label: `Mean return of training episodes against steps; now ${figure(points.at(-1).y)}`, time: false, xName: "steps",
-      series: [{ name: "mean return of training episodes, with its 95 % interval, since this page was opened", points: points.map((p) => ({ x: p.step, y: p.y, low: p.low, high: p.high })) }] }) : ended ? null : h("p", { class: "quiet" }, "No training episode has ended yet."),
+    points.length ? lines({ label: `Mean return of training episodes against steps, at last ${figure(points.at(-1).y)}`, time: false, xName: "steps", from: 0, to: points.at(-1).x,
+      series: [{ name: "mean return of the newest training episodes, with its 95 % interval", points }] }) : ended ? null : h("p", { class: "quiet" }, "No training episode has ended yet."),
     h("div", { class: "cards" }, Object.entries(figures).map(([label, series]) => h("div", { class: "card" }, h("span", null, label.replaceAll("_", " ")), h("b", null, figure(series.at(-1).y)),
-      series.length > 1 ? lines({ label: `${label} over steps`, time: false, height: 150, series: [{ name: "", points: series }] }) : null))),
+      series.length > 1 ? lines({ label: `${label} over steps`, time: false, height: 110, wide: 280, series: [{ name: "", points: series }] }) : null))),
     report.error ? h("p", { class: "quiet" }, `The learner's own figures cannot be read: ${report.error}`) : null,
     h("h2", null, "Gates"),
     table("Each gate", [["Gate", (item) => item.name], ["Says", (item) => badge(item.passed ? "passed" : "failed")], ["Why", (item) => item.message, "why"]], now.gates || [], "Gates are judged when the run has ended."),
@@ -47,6 +45,15 @@ export function run(redraw, namespace, name) {
       ["began", clock(now.startedAt)], ["ended", clock(now.finishedAt)],
     ].filter((item) => item[1])),
   ];
+}
+
+// A run's report and its curve, read again every two seconds until it has ended.
+export function trained(redraw, namespace, job) {
+  const ended = ENDED.has(status(job).phase), page = location.hash;
+  const report = read("run", { namespace, job: job.metadata.name }, ended ? 600 : 2);
+  if (!ended) setTimeout(() => location.hash === page && redraw(), 2100);
+  const points = (report.value?.heartbeat?.curve || []).map((p) => ({ x: p.step, y: p.mean, low: p.low, high: p.high }));
+  return { report, points };
 }
 
 function costs(cost) {

@@ -122,8 +122,6 @@ const measuredArm = (arm) => ({ revision: arm?.revision, meanReturn: arm?.meanRe
 
 function measured(object) {
   const now = Date.now(), status = object.status || {};
-  if (object.plural === "trainingjobs" && status.recentReturn)
-    return { at: now, step: status.step || 0, y: status.recentReturn.mean, low: status.recentReturn.ciLow, high: status.recentReturn.ciHigh };
   if (object.plural === "modeldeployments") return { at: now, canary: measuredArm(status.canary), stable: measuredArm(status.stable), weight: status.weight || 0 };
   if (object.plural === "learningagents" && status.recentReturn !== undefined) return { at: now, y: status.recentReturn };
   return null;
