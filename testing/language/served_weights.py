@@ -21,7 +21,7 @@ def served_mean(order: Order, proof: Proof, base: Path, folder: Path) -> float:
     shutil.copyfile(urlsplit(proof.artifact_uri).path, folder / "artifact")
     lay_out(folder / "artifact", "vllm", base, folder, rank=64, gguf="")
     model: Any = AutoModelForCausalLM.from_pretrained(base)
-    model = PeftModel.from_pretrained(model, str(folder)).merge_and_unload()  # type: ignore[operator]
+    model = PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
     parts, spoken, held_out = opened(order), order.spec.data.language_model, proof.held_out
     assert spoken is not None
     assert held_out is not None
