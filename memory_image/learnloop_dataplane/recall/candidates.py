@@ -24,7 +24,7 @@ from learnloop_dataplane.vectors.vector_store import Near, VectorStore
 ALL, STEMS = -1, -2  # words of `memory_word_counts` that stand for the number of memories, and of their stems
 MOST_POSTINGS = 20_000  # entries of `memory_words` that one question looks at
 BY_WORDS, AROUND, NEAREST = 400, 150, 200
-ALIKE = 1000  # memories of one worth that are looked at, the shortest
+ALIKE, OF_LENGTH = 1000, 10  # memories of one worth that are looked at: the shortest, and some of each length
 BATCH = 2000  # memories that are listed in one transaction
 AFTER = 500  # memories of a listed agent that may wait to be listed
 FEW = 2000  # memories that are compared and ranked in the event loop; more, in a thread
@@ -71,23 +71,24 @@ _FIT = f"""CASE WHEN v.speaker = ANY($7::bigint[]) OR ($8 AND NOT v.person) THEN
     * CASE WHEN t.dated THEN {ranking.AMOUNT} ELSE 1 END * CASE WHEN v.kind IN (1, 2) THEN {ranking.KIND} ELSE 1 END
     / (1 + {ranking.K1} * (1 - {ranking.B} + {ranking.B} * length(v.terms) / (4 * $9::float8)))
     / sqrt(1 + length(v.terms) / (4 * {ranking.LONG}))"""
-# What the question may not see takes no place, nor do copies, of one worth: the best are looked at until they suffice.
-# Of one worth come first those that the ranking will put first: by speaker, amount, kind and length, then the newest.
-# A look at each takes 8 µs, so of a worth that very many have only the shortest are looked at.
+# What the question may not see takes no place, nor do copies, of one worth: the best are looked at until they suffice,
+# by speaker, amount, kind and length as in the ranking, then by age. A look takes 8 µs, so of a worth that very many
+# have only the shortest and a few of each length are looked at; all, if the question has a time or types of its own.
 _CHOSEN = f"""
 WITH top AS MATERIALIZED (
     SELECT x.* {SCOPE}, LATERAL (
         SELECT * FROM (
             SELECT DISTINCT ON (t.rank, v.fit, v.same) t.rank, v.* FROM (
-                SELECT *, row_number() OVER (PARTITION BY rank, dated ORDER BY stems, memory_id DESC) AS place FROM (
+                SELECT *, row_number() OVER (PARTITION BY rank, dated ORDER BY stems, memory_id DESC) AS place,
+                    row_number() OVER (PARTITION BY rank, dated, stems ORDER BY memory_id DESC) AS of_length FROM (
                     SELECT w.memory_id, w.stems, round(-1e6 * sum(q.rarity)) AS rank, bool_or(q.rarity = 0) AS dated
                     FROM unnest($3::int[], $4::float8[]) AS q(word, rarity) JOIN memory_words w
                         ON w.namespace = s.namespace AND w.agent_id = ANY($2::text[]) AND w.word = q.word
                     GROUP BY w.memory_id, w.stems HAVING sum(q.rarity) > 0) g) t,
             LATERAL (SELECT v.memory_id, v.agent_id, v.session, v.position, v.spoken_at, v.same, {_FIT} AS fit
                 FROM memory_index v WHERE v.namespace = s.namespace AND v.agent_id = ANY($2::text[])
-                AND v.memory_id = t.memory_id AND t.place <= {ALIKE} AND v.memory_type = ANY($5::smallint[])
-                AND {_VISIBLE} OFFSET 0) v
+                AND v.memory_id = t.memory_id AND (t.place <= $10::int OR t.of_length <= {OF_LENGTH})
+                AND v.memory_type = ANY($5::smallint[]) AND {_VISIBLE} OFFSET 0) v
             ORDER BY t.rank, v.fit DESC, v.same, v.spoken_at DESC) y
         ORDER BY rank, fit DESC, spoken_at DESC LIMIT {BY_WORDS}) x
 ), best AS MATERIALIZED (
@@ -134,8 +135,8 @@ WITH page AS MATERIALIZED (
     INSERT INTO memory_word_counts AS c (namespace, agent_id, word, memories)
     SELECT $1, $2, word, n FROM (
         SELECT word, count(DISTINCT memory_id) AS n FROM stems GROUP BY word
-        UNION ALL SELECT {ALL}, count(*) FROM page
-        UNION ALL SELECT {STEMS}, coalesce(sum(times), 0) FROM stems) f ORDER BY word
+        UNION ALL SELECT {ALL}, count(*) FROM page UNION ALL SELECT {STEMS}, coalesce(sum(times), 0) FROM stems) f
+    ORDER BY word
     ON CONFLICT (namespace, agent_id, word) DO UPDATE SET memories = c.memories + excluded.memories
 ), marked AS (
     UPDATE memory_index v SET listed = true WHERE v.namespace = $1 AND v.agent_id = $2
@@ -162,7 +163,6 @@ class Wanted:
         return self.agents, self.codes(), self.at, self.embedder, vector
 
     def codes(self) -> list[int]:
-        """The types, each once."""
         return [memory_types.CODES[name] for name in self.types]
 
 
@@ -195,7 +195,8 @@ class Candidates:
         chosen = [words[place] for place in looked_at] + [amounts[place] for place in dated]
         worths = [float(rarity[place]) for place in looked_at] + [0.0] * len(dated)
         speakers = np.append(question.names, question.speakers).tolist(), question.of_all
-        given = wanted.agents, chosen, worths, wanted.codes(), wanted.at, *speakers, length
+        most = ALIKE if wanted.at is None and len(wanted.types) == len(memory_types.CODES) else MOST_POSTINGS
+        given = wanted.agents, chosen, worths, wanted.codes(), wanted.at, *speakers, length, most
         ids = [each["memory_id"] for each in await self._db.fetch_as(wanted.namespace, _CHOSEN, *given)]
         ids += await self._nearest(wanted)
         [row] = await self._db.fetch_as(wanted.namespace, _NAMED, *wanted.arguments(), ids)
