@@ -141,7 +141,7 @@ class TrainingStatus(RunProgress):
 
 def of_heartbeat(beat: Heartbeat) -> TrainingStatus:
     share = min(1.0, beat.step / beat.total_steps)
-    return TrainingStatus.model_validate({**dict(beat), "status": "running", "progress": share})
+    return TrainingStatus.model_validate({**beat.model_dump(exclude={"curve"}), "status": "running", "progress": share})
 
 
 RUNGS = 10
