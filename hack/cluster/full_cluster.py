@@ -60,17 +60,18 @@ def start_node(state: State) -> None:
     _start_components(plane, _addons(state, plane))
 
 
-def compile_training_operator() -> None:
-    """Compile it, once. Raises CommandFailed."""
+def start_training_operator(state: State) -> standard.Addons:
+    """The Kubeflow training operator, which makes the pods of PyTorchJobs; its pod may not be ready yet."""
     _build(go_build.TRAINING_OPERATOR)
+    standard.load_images(containerd.Client(state), [standard.training_operator_image()])
+    extras = _addons(state, _control_plane(state))
+    extras.apply_training_operator()
+    return extras
 
 
 def add_training_operator(state: State) -> None:
-    """The Kubeflow training operator, which makes the pods of PyTorchJobs."""
-    compile_training_operator()
-    extras = _addons(state, _control_plane(state))
-    standard.load_images(containerd.Client(state), [standard.training_operator_image()])
-    extras.apply_training_operator()
+    """The Kubeflow training operator, ready."""
+    extras = start_training_operator(state)
     if not extras.training_operator_ready():
         hint = "Look at the pods of namespace kubeflow."
         with step("training operator"):

@@ -20,7 +20,7 @@ def state() -> State:
 
 
 def start(more_images: tuple[str, ...] = ()) -> Path:
-    """Have pods run, and all images in the cluster; PyTorchJobs only exist as a kind yet. Returns the kubeconfig.
+    """Have pods run, and all images in the cluster; the training operator may not be ready. Returns the kubeconfig.
 
     `more_images`: those that the chart does not install.
 
@@ -35,7 +35,7 @@ def start(more_images: tuple[str, ...] = ()) -> Path:
 
         def compile_and_start() -> None:
             full_cluster.start_node(here)
-            full_cluster.compile_training_operator()
+            full_cluster.start_training_operator(here)
 
         side_by_side(compile_and_start, lambda: build(wanted, here))
     return here.kubeconfig
@@ -48,7 +48,7 @@ def add_trainer() -> None:
 
 
 def finish(with_gateway: bool = False) -> None:
-    """The images that the story needs last: they may be compiled while the chart is being installed."""
+    """Wait for the training operator, and add the gateway if wanted. The chart may be installed meanwhile."""
     with exclusive(state()):
         full_cluster.add_training_operator(state())
         if with_gateway:
