@@ -28,9 +28,8 @@ UNSCOPED = ("tenants",)
 
 # What belongs to a memory goes with it. A trigger once a statement, because a foreign key looks up every row that is
 # *inserted*: 10 of the 25 µs a batched store may take. It runs as the caller, under the caller's row-level security.
-# The planner cannot know how many rows are deleted, nor how many an agent has that is younger than the statistics: a
-# join of the two may compare each with each for minutes. So memories are looked up by an array, and words one by one.
-# Locks are taken in the order of the ids, those of `memory_use` first, as feedback does.
+# A plan may be older than most rows: a join may then compare each with each for minutes. So ids are looked up by an
+# array, and words one by one. Locks are taken in the order of the ids, those of `memory_use` first, as feedback does.
 FORGET_WITH_MEMORY = """
 CREATE FUNCTION forget_with_memory() RETURNS trigger LANGUAGE plpgsql
 SET enable_seqscan = off AS $$ DECLARE had record; BEGIN
@@ -45,8 +44,7 @@ SET enable_seqscan = off AS $$ DECLARE had record; BEGIN
     RETURN NULL;
 END $$
 """
-# Before their index rows go or change: these say which stems the memories have. Their locks wait for the
-# statement that lists them.
+# Before their index rows go or change: these say which stems the memories have. Locks wait for who lists them.
 FORGET_WORDS = """
 CREATE FUNCTION forget_words(of_namespace text, of_agent text, ids uuid[]) RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off AS $$
@@ -77,9 +75,11 @@ CREATE TRIGGER forget_with_memory AFTER DELETE ON agent_memories REFERENCING OLD
 FOR EACH STATEMENT EXECUTE FUNCTION forget_with_memory()
 """
 FORGET_WITH_EPISODE = """
-CREATE FUNCTION forget_with_episode() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    DELETE FROM training_transitions s USING gone t
-        WHERE s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id;
+CREATE FUNCTION forget_with_episode() RETURNS trigger LANGUAGE plpgsql
+SET enable_seqscan = off AS $$ DECLARE had record; BEGIN
+    FOR had IN SELECT namespace, array_agg(trajectory_id) AS ids FROM gone GROUP BY namespace LOOP
+        DELETE FROM training_transitions WHERE namespace = had.namespace AND trajectory_id = ANY(had.ids);
+    END LOOP;
     RETURN NULL;
 END $$
 """

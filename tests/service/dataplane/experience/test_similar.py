@@ -79,6 +79,21 @@ async def test_erased_episodes_are_no_experience_any_more(api: Api) -> None:
     assert (await ask(api, [0.0], agent="leaver")) == {"looked_at": 0, "experiences": []}
 
 
+async def test_to_delete_an_episode_of_a_young_database_reads_its_own_steps(api: Api) -> None:
+    read = """SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables
+        WHERE relname = 'training_transitions'"""
+    grow = """INSERT INTO training_transitions SELECT namespace, 'copy-' || n, steps, last_observation
+        FROM training_transitions, generate_series(1, 2000) n WHERE trajectory_id = 'second'"""
+    for name in ("first", "second"):
+        await record(api, name, [[0.5]])
+    async with api.db.tenant("team-a") as connection:
+        await connection.execute("DELETE FROM trajectories WHERE trajectory_id = 'first'")
+        await connection.execute(grow)
+        before = await connection.fetchval(read)  # what the connection read earlier may not be reported yet
+        await connection.execute("DELETE FROM trajectories WHERE trajectory_id = 'second'")
+        assert await connection.fetchval(read) - before < 100
+
+
 async def test_sealed_steps_are_opened_for_who_may_read_them(dsn: str, tmp_path: Path) -> None:
     key = f"k1 {base64.b64encode(bytes(32)).decode()}"
     async with running(**settings(dsn, tmp_path, encryption_keys=key)) as api:
