@@ -14,6 +14,7 @@ from learnloop_common.reward_rules.components import LIMIT, Episode, component_v
 from learnloop_common.settings import ConfigurationError
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.nats.event_outbox import RefusedMessage, split_subject
+from learnloop_dataplane.postgres.database import uuid7
 from learnloop_dataplane.rewards.reward_tables import Running, normalise
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -128,3 +129,18 @@ def test_secrets_may_come_from_files(tmp_path: Path) -> None:
     with patch.dict(os.environ, {"LEARNLOOP_DSN_FILE": str(tmp_path / "dsn"), "LEARNLOOP_ARTIFACTS": "s3://b/p"}):
         config = Config.read()
     assert config.dsn.get_secret_value() == "postgresql://u@h/d"
+
+
+def test_ids_follow_time_and_differ_in_a_forked_process() -> None:
+    ids = [uuid7() for _ in range(10_000)]
+    assert sorted(ids, key=lambda identity: identity.bytes) == ids
+    assert len(set(ids)) == 10_000
+    assert {identity.version for identity in ids} == {7}
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.write(writing, uuid7().bytes)
+        os._exit(0)
+    os.wait()
+    os.close(writing)
+    with open(reading, "rb", buffering=0) as pipe:
+        assert pipe.read(16)[8:] != uuid7().bytes[8:]

@@ -2,8 +2,11 @@
 
 import json
 import os
+import sys
 from collections.abc import Sequence
+from dataclasses import field, make_dataclass
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -12,6 +15,7 @@ from learnloop_gates.garak import (
     BYPASS,
     HOMES,
     Counts,
+    _scores,
     arguments,
     calibrated,
     category,
@@ -199,3 +203,24 @@ def test_garak_writes_into_its_own_folder_in_both_processes(monkeypatch: pytest.
     monkeypatch.setattr("learnloop_gates.garak._play", play)
     assert main() == 1
     assert homes == [{str(tmp_path)}]
+
+
+def test_a_detector_is_called_as_garak_0_17_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = make_dataclass("Message", ["text", ("lang", str, field(default=None))])
+    turn, conversation = make_dataclass("Turn", ["role", "content"]), make_dataclass("Conversation", ["turns"])
+    # It takes no language of its own.
+    attempt = make_dataclass("Attempt", ["prompt", ("outputs", list, field(default_factory=list))])
+
+    def detect(tried) -> list[float]:
+        assert tried.prompt.turns[-1].content.lang == "en"
+        return [float(not output.text.startswith("I cannot")) for output in tried.outputs]
+
+    parts = {
+        "_config": SimpleNamespace(load_config=lambda: None),
+        "_plugins": SimpleNamespace(load_plugin=lambda name, config_root: SimpleNamespace(detect=detect)),
+        "attempt": SimpleNamespace(Message=message, Turn=turn, Conversation=conversation, Attempt=attempt),
+    }
+    monkeypatch.setitem(sys.modules, "garak", ModuleType("garak"))
+    for name, part in parts.items():
+        monkeypatch.setitem(sys.modules, f"garak.{name}", part)
+    assert _scores(BYPASS, ["I cannot do that", "First open the door"]) == [0.0, 1.0]

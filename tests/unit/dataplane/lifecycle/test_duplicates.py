@@ -1,5 +1,6 @@
 """Finding duplicates takes little work, and finds what comparing each with each finds."""
 
+import time
 from uuid import uuid4
 
 from hypothesis import given, strategies as st
@@ -68,3 +69,17 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(items: list[Item],
     for entry in pairs:
         assert says_the_same(by_id[entry.by], by_id[entry.id])
         assert entry.by not in {other.id for other in pairs}
+
+
+def test_similar_texts_take_linear_time() -> None:
+    def seconds_for_each(count: int) -> float:
+        beginning = "the run of the nightly import into the billing database of tenant one ended well"
+        texts = [f"{beginning} {'again ' * (number % 200)}" for number in range(count)]
+        recalled = [RecalledMemory([8.0], uuid4(), text, 0.0) for text in texts]
+        items = [Item(uuid4(), "semantic", text, 9.0, 0.5) for text in texts]
+        started = time.process_time()
+        junk(items, recalled)
+        return (time.process_time() - started) / count
+
+    seconds_for_each(200)
+    assert seconds_for_each(2000) < 5 * seconds_for_each(200)

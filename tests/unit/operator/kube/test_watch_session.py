@@ -85,3 +85,11 @@ async def test_half_a_list_is_a_connection_that_failed_and_is_tried_again(api: A
     with pytest.raises(aiohttp.ClientConnectionError, match="26 bytes that are not whole JSON"):
         await api.list()
     assert api.cuts == ["trainingjobs"]
+
+
+async def test_refused_credentials_are_recognised_in_a_new_session() -> None:
+    first, again = (session_for(kopf.ConnectionInfo(server="http://127.0.0.1:9", token="a"), print) for _ in "12")
+    other = session_for(kopf.ConnectionInfo(server="http://127.0.0.1:9", token="b"), print)
+    assert first == again != other
+    for session in (first, again, other):
+        await session.aiohttp_session.close()
