@@ -17,8 +17,8 @@ from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.plan import KubeObject, Plan
 from learnloop_operator.memory_services.decide_service import decide as decide_memory
 from learnloop_operator.memory_services.service_snapshot import MemoryServiceSnapshot, budgets_json
-from learnloop_operator.rollout.decide import decide as decide_rollout
-from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
+from learnloop_operator.rollout.decide_deployment import decide as decide_rollout
+from learnloop_operator.rollout.state.snapshot import Defaults, Snapshot, resolve
 from learnloop_operator.settings import Settings
 from testing.training.training_builders import plan as training_plan, situation as training_world, spec as training_spec
 

@@ -66,7 +66,7 @@ def changed(**values: object) -> Callable[[SuiteSettings], SuiteSettings]:
 
 def ways(gate: Gate) -> list[Way]:
     """Ways in which the process, the candidate or the judge fails."""
-    nobody = "http://127.0.0.1:9"
+    closed = "http://127.0.0.1:9"
     odd = [
         Way(f"a candidate that is {arm}", changed(candidate=f"{arm}-00000-1", samples=12))
         for arm in ("broken", "garbage", "thinking")
@@ -83,10 +83,10 @@ def ways(gate: Gate) -> list[Way]:
             Way(f"a judge that {what}", changed(judge_model=model), builtin="toxicity")
             for what, model in judges.items()
         ),
-        Way("a judge that is not there", changed(judge_url=nobody), builtin="toxicity"),
+        Way("a judge that is not there", changed(judge_url=closed), builtin="toxicity"),
         Way("no judge", changed(judge_url=""), builtin="toxicity"),
         Way("no such suite", changed(builtin="kindness")),
-        Way("no candidate", changed(candidate_url=nobody, samples=3)),
+        Way("no candidate", changed(candidate_url=closed, samples=3)),
         Way("fewer samples than asked for", changed(samples=gate.settings(SUITE, GOOD, GOOD).samples - 1)),
         Way("too little time", changed(seconds=1.5, candidate="slow-00000-1")),
         Way("data that is not there", changed(data=str(gate.folder / "nothing"))),

@@ -131,7 +131,7 @@ async def ours(server: Any, product: Product, agents: Sequence[Agent], size: Siz
     figures |= resident(product, "")
     if size.tls:
         say("asking without and with TLS …")
-        figures |= await encrypted.beside(product, agents[:-1], size.seconds)
+        figures |= await encrypted.next_to_plain(product, agents[:-1], size.seconds)
     say("storing …")
     figures |= await stores(product, singles=size.singles, batches=size.batches, seconds=size.seconds)
     figures |= resident(product, "_after_stores")

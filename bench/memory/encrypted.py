@@ -23,14 +23,14 @@ from bench.memory import load
 from bench.memory.data import Agent, generate
 from bench.memory.filling import fill, say
 from bench.memory.speed import retrievals
-from bench.tls_beside_plain import ROUNDS, Rounds, compared, short
+from bench.tls_next_to_plain import ROUNDS, Rounds, compared, short
 from testing.certificates import authority, folder
 from testing.servers.data_plane_process import Product, postgres
 
 HANDSHAKES = 50
 
 
-async def beside(product: Product, agents: Sequence[Agent], seconds: float) -> dict[str, Any]:
+async def next_to_plain(product: Product, agents: Sequence[Agent], seconds: float) -> dict[str, Any]:
     """Medians of three rounds of each way, ratios of TLS over none, and whether they are within the bar."""
     with tempfile.TemporaryDirectory() as name:
         files = folder(Path(name), authority())
@@ -91,7 +91,7 @@ async def alone(seconds: float, count: int) -> dict[str, Any]:
         say(f"storing {sum(len(agent.texts) for agent in agents)} memories …")
         await fill(product, agents)
         say("asking without and with TLS …")
-        return await beside(product, agents, seconds)
+        return await next_to_plain(product, agents, seconds)
 
 
 def main(arguments: list[str]) -> int:

@@ -44,7 +44,7 @@ FULL = Size()
 QUICK = Size(objects=20, edits=10, creations=3, idle_seconds=2.0, peer_idle_seconds=2.0)
 FAILOVERS, QUICK_FAILOVERS = 3, 1
 PARTS = ("ours", "peer", "writes", "failover")
-BESIDE = ("peer", "writes", "failover")
+MEANWHILE = ("peer", "writes", "failover")
 """A measurement while our own operator idles, in a process of its own."""
 
 Figures = dict[str, Any]
@@ -70,8 +70,8 @@ class Bench:
         wanted = options.only or PARTS
         self._patience, self._size = options.patience, QUICK if options.quick else FULL
         self._failovers = QUICK_FAILOVERS if options.quick else FAILOVERS
-        self._beside = Beside([part for part in BESIDE if part in wanted and "ours" in wanted], options)
-        self._parts = [part for part in PARTS if part in wanted and part not in self._beside.parts]
+        self._meanwhile = Meanwhile([part for part in MEANWHILE if part in wanted and "ours" in wanted], options)
+        self._parts = [part for part in PARTS if part in wanted and part not in self._meanwhile.parts]
         size = self._size
         self.figures: Figures = {"objects": size.objects, "edits": size.edits, "creations": size.creations}
         self.figures |= {"idle_seconds": size.idle_seconds, "idle_resync_seconds": thousand.RESYNC_SECONDS}
@@ -81,7 +81,7 @@ class Bench:
     def run(self) -> int:
         """0, or the exit code after the signal that ended it early; what was measured until then is kept."""
         for number, part in enumerate(self._parts, 1):  # the list may grow
-            note = f", with {', '.join(self._beside.parts)} while it idles" if self._runs_beside(part) else ""
+            note = f", with {', '.join(self._meanwhile.parts)} while it idles" if self._has_company(part) else ""
             say(f"part {number} of {len(self._parts)}: {part}{note}")
             try:
                 self._part(part)
@@ -99,30 +99,30 @@ class Bench:
         except (Exception, OutOfTime) as error:  # the other parts are worth having all the same
             self.failed[part] = f"{type(error).__name__}: {error}"[:1000]
             say(f"{part} could not be measured: {self.failed[part]}")
-        if self._runs_beside(part):
+        if self._has_company(part):
             self._take_over()
         seconds = self.figures[f"part_{part}_seconds"] = round(time.monotonic() - started)
         missed = ", ".join(judged(self.figures)["goals_missed"]) or "none"
         say(f"{part}: {seconds} s; goals missed so far: {missed}")
 
-    def _runs_beside(self, part: str) -> bool:
-        return part == "ours" and bool(self._beside.parts)
+    def _has_company(self, part: str) -> bool:
+        return part == "ours" and bool(self._meanwhile.parts)
 
     def _take_over(self) -> None:
-        figures = self._beside.figures
+        figures = self._meanwhile.figures
         self.figures |= {
             name: value for name, value in figures.items() if name not in self.figures and name != "failed"
         }
         self.failed |= figures.get("failed", {})
         if not figures:  # it never came to idle
-            self._parts += self._beside.parts
+            self._parts += self._meanwhile.parts
 
     def _measure(self, part: str, kubeconfig: Path) -> Figures:
         if part == "writes":
             return writes.measure(kubeconfig)
         if part == "failover":
             return failover.figures(*asyncio.run(failover.measure(kubeconfig, self._failovers, seed=1)))
-        meanwhile = self._beside.run if self._runs_beside(part) else None
+        meanwhile = self._meanwhile.run if self._has_company(part) else None
         measured = asyncio.run(thousand.measure(part, kubeconfig, self._size, meanwhile))
         return {f"peer_{key}" if part == "peer" else key: value for key, value in measured.items()}
 
@@ -139,7 +139,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class Beside:
+class Meanwhile:
     """Other parts of this benchmark in a process of their own, so that both can be stopped in an orderly way."""
 
     def __init__(self, parts: Sequence[str], options: argparse.Namespace) -> None:

@@ -24,8 +24,8 @@ from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYME
 from learnloop_operator.reconcile.work_queue import utc_now
 from learnloop_operator.rollout.children.routing import read as read_table
 from learnloop_operator.rollout.children.serving_arms import arms
-from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
+from learnloop_operator.rollout.decide_deployment import decide
+from learnloop_operator.rollout.state.snapshot import Defaults, Snapshot, resolve
 from testing.operators.api_access import find
 
 WHERE = (MODEL_DEPLOYMENT.group, MODEL_DEPLOYMENT.version, MODEL_DEPLOYMENT.plural)

@@ -31,7 +31,7 @@ from bench.rollback.model import brittle
 from bench.rollback.rig import NAMESPACE, Rig, enter, fresh_namespace, run
 from bench.rollback.traffic import Traffic
 from bench.rollback.weights import Weights
-from bench.tls_beside_plain import MOST
+from bench.tls_next_to_plain import MOST
 from cluster.addons.envoy import IMAGE as ENVOY_IMAGE
 from cluster.addons.gateway import CONTOUR_IMAGE
 from demo import install

@@ -25,9 +25,9 @@ from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout.children.routing import table_for
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
 from learnloop_operator.rollout.judging.judgement import Judgement
-from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State
-from learnloop_operator.rollout.model.snapshot import Defaults, Desired, LiveArm, Model, Snapshot
 from learnloop_operator.rollout.reasons import DATA_AVAILABLE
+from learnloop_operator.rollout.state.rollout_state import ArmState, NextState, State
+from learnloop_operator.rollout.state.snapshot import Defaults, Desired, LiveArm, Model, Snapshot
 from learnloop_operator.rollout.status import data_condition
 from learnloop_operator.rollout.steps import canary_steps
 from learnloop_operator.rollout.transitions import move

@@ -125,7 +125,7 @@ CONNECTIONS = 64
 """More than a kubelet, an operator and some Prometheus ever have."""
 
 
-class Beside(uvicorn.Server):
+class SecondServer(uvicorn.Server):
     """A server in the event loop of another, which hears the signals for both."""
 
     @contextlib.contextmanager
@@ -149,7 +149,7 @@ async def serve_both(
     """
     work = {**(endless or {}), **(passing or {})}
     if probes is not None:
-        work["probes"] = Beside(probes).serve()
+        work["probes"] = SecondServer(probes).serve()
     status = 0
 
     async def watched(name: str, coroutine: Coroutine[Any, Any, None]) -> None:

@@ -39,7 +39,7 @@ ANNOTATION_APPROVE = f"{GROUP}/approve"  # pass the pause it waits at
 
 ANNOTATION_OVERRIDE = f"{GROUP}/override"
 """A person decides in the policy's place. It is signed as VERBS are; WHAT is a query string, which the operator's
-rollout/model/overrides.py describes."""
+rollout/state/overrides.py describes."""
 
 ANNOTATION_AUTHOR = f"{GROUP}/author"  # who wrote the spec, where the chart's approvals.fourEyes asks for it
 

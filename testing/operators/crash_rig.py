@@ -31,7 +31,7 @@ from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.model_deployment import ModelDeploymentController
 from learnloop_operator.reconcile.work_queue import ObjectKey, Runtime, Services, WorkQueue
 from learnloop_operator.rollout.children.routing import read, read_route
-from learnloop_operator.rollout.model.snapshot import revision_of
+from learnloop_operator.rollout.state.snapshot import revision_of
 from learnloop_operator.settings import Settings
 from testing.operators.api_access import patch
 from testing.operators.gateway_api import ROUTING, accept_routes, install

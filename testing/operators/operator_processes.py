@@ -149,14 +149,14 @@ class LiveRig:
         seed: int = 0,
         hasty: Mapping[str, float] | None = None,
         *,
-        beside: Operator | None = None,
+        peer: Operator | None = None,
     ) -> Operator:
         """One more process with a proxy of its own: of another installation, with a system namespace of its own, or of
         the one of the operator `peer`."""
         proxy, name = StreamProxy(self.connection, seed), f"{self.namespace}-{len(self.operators)}"
-        if beside is None:
+        if peer is None:
             await self._namespace(name)
-        made = Operator(self, name, proxy, beside.system if beside else name, hasty or {})
+        made = Operator(self, name, proxy, peer.system if peer else name, hasty or {})
         await proxy.start(made.config)
         self.operators.append(made)
         made.begin()

@@ -125,12 +125,12 @@ async def _change_hands(stops: Stops) -> None:
         traffic, stops.rig.traffic.per_second = stops.rig.traffic.per_second, 0.0
         assert operator.process is not None
         operator.process.send_signal(signal.SIGCONT)
-        await _until(partial(_anew, operator, process), "it went on")
+        await _until(partial(_restarted, operator, process), "it went on")
         await stops.rig.until_answer(operator, "/readyz", "ok")
         stops.rig.traffic.per_second = traffic
 
 
-def _anew(operator: Operator, process: int) -> bool:
+def _restarted(operator: Operator, process: int) -> bool:
     return operator.process is not None and operator.process.pid != process
 
 
@@ -150,7 +150,7 @@ async def stopped_rollout(kubeconfig: Path, folder: Path, stops_wanted: int, *, 
         first = await rig.operator(hasty=SHORT)
         stops.follow(first)
         await rig.serves(0)
-        second = await rig.operator(hasty=SHORT, beside=first)
+        second = await rig.operator(hasty=SHORT, peer=first)
         stops.follow(second)
         await rig.until_answer(second, "/readyz", "ok")
         changing = asyncio.create_task(_change_hands(stops))

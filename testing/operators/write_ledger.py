@@ -11,7 +11,7 @@ from kubernetes_asyncio.client import Configuration
 from learnloop_operator.kube import errors
 from learnloop_operator.kube.http_transport import KubeHttp
 from learnloop_operator.rollout.children.routing import read, read_route
-from learnloop_operator.rollout.model.snapshot import LiveRouting
+from learnloop_operator.rollout.state.snapshot import LiveRouting
 from testing.simulation.routed_users import Users, shares, stable_of
 
 READS = ("GET",)

@@ -5,12 +5,12 @@ from typing import Any
 
 from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout.checks.hard_bound import Reading
-from learnloop_operator.rollout.decide import current
+from learnloop_operator.rollout.decide_deployment import current
 from learnloop_operator.rollout.fast_lane import UNREACHABLE, PodEvidence, at_weight, looked
 from learnloop_operator.rollout.judging.judgement import is_steady
 from learnloop_operator.rollout.judging.watched_arms import WatchedArm, watched_arms
-from learnloop_operator.rollout.model.rollout_state import State
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state.rollout_state import State
+from learnloop_operator.rollout.state.snapshot import Snapshot
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import Cluster
 

@@ -7,7 +7,7 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.wire.deployment import GateReport, StoredReport
 from learnloop_operator.rollout.children.gate_jobs import suite_runs
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state.snapshot import Snapshot
 from testing.simulation.rollout_cluster import Cluster
 
 DETECTOR = {

@@ -12,10 +12,10 @@ from learnloop_api.wire.routing import Arm, Override
 from learnloop_operator.core.plan import Notice, Plan
 from learnloop_operator.rollout.children.routing import read, read_route
 from learnloop_operator.rollout.children.serving_arms import arms
-from learnloop_operator.rollout.decide import current, decide
+from learnloop_operator.rollout.decide_deployment import current, decide
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Openings
 from learnloop_operator.rollout.judging.watched_arms import windows
-from learnloop_operator.rollout.model.snapshot import Defaults, LiveRouting, Snapshot, resolve
+from learnloop_operator.rollout.state.snapshot import Defaults, LiveRouting, Snapshot, resolve
 from testing.simulation.ended_episodes import Episodes
 from testing.simulation.opened_episodes import Opened
 from testing.simulation.routed_users import Users, shares
@@ -228,7 +228,7 @@ class Cluster:
         if "retry" not in fresh:
             lost = {block["revision"] for block in was} - {block["revision"] for block in now}
             assert not lost or len(was) == len(now) == 32, f"{lost} unblocked without an order"
-        canary, hand = after.get("canary"), after.get("hand") or {}
+        canary, hand = after.get("canary"), after.get("standingOrder") or {}
         if canary is None or canary["revision"] == (before.get("canary") or {}).get("revision"):
             return
         if hand.get("verb") != "undo" and canary["sha256"] != after["stable"]["sha256"]:
@@ -372,7 +372,7 @@ class Cluster:
         self.prometheus, self.traffic, self.skew = True, True, 0
         self.spec.pop("suspend", None)
         self.broken.clear()
-        if self.status.get("hand") and self.status["hand"]["verb"] == "pause":
+        if self.status.get("standingOrder") and self.status["standingOrder"]["verb"] == "pause":
             self.annotations[names.ANNOTATION_RESUME] = f"{self.status['canary']['revision']} at {self.now}"
         for _ in range(60):
             self.run(15)

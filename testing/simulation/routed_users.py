@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from learnloop_operator.rollout.model.snapshot import LiveRouting
+from learnloop_operator.rollout.state.snapshot import LiveRouting
 
 
 def stable_of(routing: LiveRouting) -> str | None:

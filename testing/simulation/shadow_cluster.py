@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from learnloop_operator.rollout.decide import current
+from learnloop_operator.rollout.decide_deployment import current
 from learnloop_operator.rollout.evidence import Evidence, ShadowEvidence, Window
 from learnloop_operator.rollout.judging.watched_arms import shadow_window
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state.snapshot import Snapshot
 from testing.simulation.rollout_cluster import STEPS, Cluster
 
 BARS = {"minRequests": 60, "minAgreement": 0.6, "maxErrorRate": 0.02, "maxLatencySeconds": 0.02}

@@ -12,10 +12,10 @@ from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.rollout.children.routing import read
 from learnloop_operator.rollout.children.serving_arms import arms
-from learnloop_operator.rollout.decide import current, decide
+from learnloop_operator.rollout.decide_deployment import current, decide
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
 from learnloop_operator.rollout.judging.watched_arms import windows
-from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
+from learnloop_operator.rollout.state.snapshot import Defaults, Snapshot, resolve
 from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.opened_episodes import ended_at_once
 

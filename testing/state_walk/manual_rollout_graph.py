@@ -8,7 +8,7 @@ from typing import Any
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.names import verb_annotation
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.decide_deployment import decide
 from testing.state_walk.rollout_graph import (
     DEADLINE,
     ERRORS,
@@ -146,12 +146,12 @@ def key_of(node: SteeredNode) -> Key:
     orders = (tuple(sorted(words)), node.suspended)
     if _over(node, words):
         return (*standing(node), *orders)
-    return (*state_key(node), (node.status.get("hand") or {}).get("verb"), *orders)
+    return (*state_key(node), (node.status.get("standingOrder") or {}).get("verb"), *orders)
 
 
 def _over(node: SteeredNode, words: frozenset[str]) -> bool:
     """Whether a word takes the canary away at the next look, whatever that may see."""
-    canary, hand = revision_of(node, "canary"), (node.status.get("hand") or {}).get("verb")
+    canary, hand = revision_of(node, "canary"), (node.status.get("standingOrder") or {}).get("verb")
     if not canary or unfinished(node):
         return False
     ends = step_of(node.status) <= PAUSED_STEP or hand is not None

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_operator.rollout.judging.judgement import Judgement
-from learnloop_operator.rollout.model.orders import OrderAnnotation
+from learnloop_operator.rollout.state.orders import OrderAnnotation
 from learnloop_operator.rollout.steps import canary_steps, waits
 from testing.state_walk.breadth_first import Graph, WalkResult, walk
 from testing.state_walk.manual_rollout_graph import (
@@ -92,7 +92,7 @@ def _helpful(node: SteeredNode) -> str:
     """The acts of people who want the rollout to go on."""
     if node.suspended:
         return "suspend"
-    if (node.status.get("hand") or {}).get("verb") == "pause":
+    if (node.status.get("standingOrder") or {}).get("verb") == "pause":
         return "resume"
     return "approve" if step_of(node.status) == PAUSED_STEP else ""
 
@@ -104,7 +104,7 @@ def _go_on(node: SteeredNode) -> SteeredNode:
 def _judge(result: WalkResult, before: SteeredNode, observation: str, after: SteeredNode) -> None:
     old, new = before.status, after.status
     was, now, stable = revision_of(before, "canary"), revision_of(after, "canary"), revision_of(after, "stable")
-    words, hand = pending(old, after.notes), (old.get("hand") or {}).get("verb")
+    words, hand = pending(old, after.notes), (old.get("standingOrder") or {}).get("verb")
     promoted = bool(was) and stable == was
     rose = promoted or (bool(was) and was == now and step_of(new) > step_of(old))
     result.rollbacks += bool(new.get("blockedRevision")) and not old.get("blockedRevision")
@@ -170,7 +170,7 @@ def _broken(before: SteeredNode, after: SteeredNode, words: Mapping[str, str]) -
     if table and table.arms:
         wrong += unfair(table, WEIGHTS[max(0, step_of(status))] if canary else 100)
     was, block = revision_of(before, "canary"), revision_of(before, "blockedRevision")
-    back = before.status.get("hand") or {}
+    back = before.status.get("standingOrder") or {}
     if block and canary == block and was != block and "retry" not in words and back.get("verb") != "undo":
         wrong.append("a blocked revision came back without a retry")
     answered = {item["verb"]: item for item in status.get("decisions") or ()}

@@ -14,9 +14,9 @@ from learnloop_api.wire.routing import ROUTING_KEY
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.rollout.children.routing import read
 from learnloop_operator.rollout.children.serving_arms import arms
-from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.decide_deployment import decide
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
-from learnloop_operator.rollout.model.snapshot import Defaults, LiveRouting, Snapshot, resolve
+from learnloop_operator.rollout.state.snapshot import Defaults, LiveRouting, Snapshot, resolve
 from testing.simulation.opened_episodes import ended_at_once
 
 ALPHA, MOST_ERRORS, MIN_EPISODES = 0.01, 0.05, 20

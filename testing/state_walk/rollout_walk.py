@@ -16,7 +16,7 @@ from unittest.mock import patch
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout.checks import thresholds
-from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.decide_deployment import decide
 from learnloop_operator.rollout.judging.judgement import Judgement
 from learnloop_operator.rollout.steps import canary_steps
 from testing.state_walk.breadth_first import Graph, WalkResult, walk

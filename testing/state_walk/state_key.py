@@ -10,7 +10,7 @@ import math
 from datetime import datetime
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
-from learnloop_operator.rollout.decide import DRAIN_SECONDS
+from learnloop_operator.rollout.decide_deployment import DRAIN_SECONDS
 from learnloop_operator.rollout.judging.watched_arms import SHORTEST
 from testing.state_walk.rollout_graph import (
     ALPHA,
@@ -106,7 +106,7 @@ def _counted(node: Node) -> Key:
 
 def _led(node: Node) -> bool:
     """Whether people lead the canary to 100 %, or back there: no step waits for its evidence any more."""
-    return (node.status.get("hand") or {}).get("verb") in ("promote", "undo")
+    return (node.status.get("standingOrder") or {}).get("verb") in ("promote", "undo")
 
 
 def _evidence(node: Node) -> Key:

@@ -1,7 +1,7 @@
 """The shares of a routing table, and the faults that it must never have."""
 
 from learnloop_api.wire.routing import RoutingTable
-from learnloop_operator.rollout.model.rollout_state import ArmState, State
+from learnloop_operator.rollout.state.rollout_state import ArmState, State
 
 
 def shares(state: State) -> tuple[ArmState | None, ArmState | None, ArmState | None, int | None, int]:

@@ -26,7 +26,7 @@ SMALL = {
         6.9,
     ),
 }
-BESIDE_ANOTHER = {  # what is compared with a simpler one learns its task there
+COMPARED_WITH_ANOTHER = {  # what is compared with a simpler one learns its task there
     "qmix": "test_teams.py",
     "maddpg": "test_teams.py",
     "hierarchical-dqn": "test_single_agents.py",
@@ -46,4 +46,4 @@ def test_it_learns(algorithm: str) -> None:
 
 
 def test_no_algorithm_is_left_out() -> None:
-    assert set(SMALL) | set(BESIDE_ANOTHER) == set(OWN) - set(LANGUAGE), "language models: test_language.py"
+    assert set(SMALL) | set(COMPARED_WITH_ANOTHER) == set(OWN) - set(LANGUAGE), "language models: test_language.py"

@@ -4,7 +4,7 @@ import pytest
 
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import BlockedRevision
-from learnloop_operator.rollout.model.rollout_state import MOST, with_block
+from learnloop_operator.rollout.state.rollout_state import MOST, with_block
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import BAD, BETTER, MODES, Cluster, digest, uri
 

@@ -5,7 +5,7 @@ import pytest
 from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_api.names import ANNOTATION_OVERRIDE
 from learnloop_operator.rollout.checks.unfinished_episodes import unfinished
-from learnloop_operator.rollout.decide import current
+from learnloop_operator.rollout.decide_deployment import current
 from learnloop_operator.rollout.evidence import ArmEvidence, Openings, Verdict
 from testing.simulation.episode_lengths import (
     ALIKE,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from learnloop_api.names import ANNOTATION_AUTHOR
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state.snapshot import Snapshot
 from testing.simulation.rollout_cluster import BETTER, STEPS, Cluster, uri
 
 from .test_orders import last, say, until

@@ -4,7 +4,7 @@ import pytest
 
 from learnloop_api.names import VERBS, verb_annotation
 from learnloop_operator.rollout.children.routing import read as table_of
-from learnloop_operator.rollout.model.orders import NEWEST, read
+from learnloop_operator.rollout.state.orders import NEWEST, read
 from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, Cluster, uri
 
 

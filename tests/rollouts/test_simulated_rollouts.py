@@ -4,7 +4,7 @@ import pytest
 
 from learnloop_api import names
 from learnloop_operator.rollout.children.routing import read
-from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.decide_deployment import decide
 from testing.simulation.rollout_cluster import BAD, BETTER, GOOD, LEAST, MODES, STEPS, Cluster, uri
 
 

@@ -25,10 +25,10 @@ from learnloop_api.kinds.rollouts.gates import GatesStatus, ReleaseGates, Shadow
 from learnloop_api.kinds.rollouts.rollout_steps import (
     MOST_OVERRIDES,
     AnsweredDecision,
-    Hand,
     OverrideStatus,
     PastModel,
     Rollout,
+    StandingOrder,
 )
 
 MOST = 1_000_000.0
@@ -298,7 +298,9 @@ class ModelDeploymentStatus(Status):
     verdict: ShortText | None = Field(default=None, description="The last decision in one sentence.")
     replicas: int | None = Field(default=None, ge=0, description="Pods of the stable arm; the scale subresource.")
     selector: ShortText | None = Field(default=None, description="Label selector of these pods; for autoscalers.")
-    hand: Hand | None = Field(default=None, description="A person's order that is in force: on hold, by hand, undo.")
+    standing_order: StandingOrder | None = Field(
+        default=None, description="A person's order in force: pause, promote, undo."
+    )
     last_stable: PastModel | None = Field(
         default=None,
         description="The model that served before the present one: where `kubectl learnloop undo` leads to.",

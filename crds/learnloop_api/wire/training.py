@@ -228,7 +228,7 @@ class ValidationPoint(WireModel):
     mean: float = Field(description="return of the episodes, which are the same at every step")
 
 
-class Validated(WireModel):
+class ValidationReport(WireModel):
     """Results of an evaluation during training."""
 
     episodes: int = Field(ge=1, le=MOST, description="of each evaluation; neither training nor the proof plays them")
@@ -327,7 +327,7 @@ class Proof(WireModel):
     validation: ReturnEstimate | None = Field(
         default=None, description="the exported policy on further held-out seeds, where a study chooses by it"
     )
-    while_training: Validated | None = Field(
+    while_training: ValidationReport | None = Field(
         default=None, description="where spec.evaluation.whileTraining asked for it"
     )
     suite: SuiteResult | None = Field(default=None, description="where spec.evaluation.suite asked for it")

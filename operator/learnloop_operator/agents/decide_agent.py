@@ -58,7 +58,7 @@ def decide(snapshot: AgentSnapshot) -> Plan:
     state = agent_status.status(agent_status.StatusFacts(snapshot, after, model, registration.mark, verdict, problem))
     return Plan(
         status=state,
-        # The ModelDeployment names this agent. Its own pass reads status.model: rollout/model/snapshot.py.
+        # The ModelDeployment names this agent. Its own pass reads status.model: rollout/state/snapshot.py.
         apply=(
             *jobs,
             agent_children.model_deployment(snapshot),

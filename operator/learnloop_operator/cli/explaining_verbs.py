@@ -146,9 +146,9 @@ def _figures(arm: Object) -> str:
 
 def _orders(state: Object) -> list[tuple[str, str]]:
     """The order in force, and the model that undo would serve."""
-    hand, last, orders = state.get("hand"), state.get("lastStable"), []
-    if hand:
-        orders.append(("by hand", f"{hand['verb']} by {hand.get('by')} since {hand['at']}"))
+    standing, last, orders = state.get("standingOrder"), state.get("lastStable"), []
+    if standing:
+        orders.append(("by hand", f"{standing['verb']} by {standing.get('by')} since {standing['at']}"))
     if last:
         orders.append(("undo", f"would go back to {last['uri']}"))
     return orders

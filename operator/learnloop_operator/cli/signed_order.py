@@ -9,7 +9,7 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.names import verb_annotation
 from learnloop_operator.cli.cluster import Cluster
 from learnloop_operator.cli.objects import CommandError, Object, status_of
-from learnloop_operator.rollout.model.snapshot import Desired, agent_status, resolve
+from learnloop_operator.rollout.state.snapshot import Desired, agent_status, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class RolloutOrder:
 
     @property
     def held(self) -> Object | None:
-        return self.status.get("hand")
+        return self.status.get("standingOrder")
 
     @property
     def where(self) -> str:

@@ -15,7 +15,7 @@ from learnloop_operator.cli.cluster import Cluster
 from learnloop_operator.cli.objects import CommandError, NoAnswerError, Object, UsageError, condition, status_of
 from learnloop_operator.cli.signed_order import look, signed
 from learnloop_operator.core.plan import LONGEST_NOTE
-from learnloop_operator.rollout.model.overrides import LONGEST, NONE
+from learnloop_operator.rollout.state.overrides import LONGEST, NONE
 
 _SPAN = re.compile(r"([1-9][0-9]{0,6})([smhd])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

@@ -28,12 +28,12 @@ from learnloop_operator.prometheus.pod_counters import targets
 from learnloop_operator.reconcile.work_queue import Services, read_spec, read_status
 from learnloop_operator.rollout.children import gate_jobs, routing, tensorzero
 from learnloop_operator.rollout.children.serving_arms import COMPONENT, arms, pods_of_arms, revision_label
-from learnloop_operator.rollout.decide import current, decide
+from learnloop_operator.rollout.decide_deployment import current, decide
 from learnloop_operator.rollout.evidence import Evidence, EvidenceRequest
 from learnloop_operator.rollout.fast_lane import PodEvidence
 from learnloop_operator.rollout.judging import judgement, watched_arms
-from learnloop_operator.rollout.model.rollout_state import State
-from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, agent_status, resolve
+from learnloop_operator.rollout.state.rollout_state import State
+from learnloop_operator.rollout.state.snapshot import Callers, Defaults, Snapshot, agent_status, resolve
 
 _NEEDED = ("Accepted", "ResolvedRefs")
 

@@ -282,15 +282,15 @@ class Runtime:
     async def _resync_forever(self) -> None:
         # The lists behind the cache are only good from here on: an earlier one could miss the last writes of the
         # leader before us. Until they are there, passes read live.
-        self._ours_now(await self._list_anew())
+        self._ours_now(await self._list_again())
         while True:
             await asyncio.sleep(self._resync)
-            await self._list_anew()
+            await self._list_again()
             for key in tuple(self.tracked):
                 # Spread over a tenth of the interval: a thousand objects must not come together.
                 self.queue.mark_later(key, random.uniform(0, self._resync / 10))
 
-    async def _list_anew(self) -> set[ObjectKey]:
+    async def _list_again(self) -> set[ObjectKey]:
         """Lists every kind; the objects no event has told of yet."""
         if self._reads is None:
             return set()

@@ -14,7 +14,7 @@ from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks import error_budget, metric_types, thresholds, unfinished_episodes
 from learnloop_operator.rollout.evidence import Missing, Verdict, untimely
 from learnloop_operator.rollout.judging import judgement, watched_arms
-from learnloop_operator.rollout.model.experiment_state import (
+from learnloop_operator.rollout.state.experiment_state import (
     STABLE,
     ExperimentState,
     Player,
@@ -23,7 +23,7 @@ from learnloop_operator.rollout.model.experiment_state import (
     id_of,
     standings,
 )
-from learnloop_operator.rollout.model.rollout_state import (
+from learnloop_operator.rollout.state.rollout_state import (
     COMPLETE,
     ArmState,
     NextState,
@@ -34,7 +34,7 @@ from learnloop_operator.rollout.model.rollout_state import (
     of_revision,
     why_blocked,
 )
-from learnloop_operator.rollout.model.snapshot import Desired, Snapshot, model_here
+from learnloop_operator.rollout.state.snapshot import Desired, Snapshot, model_here
 from learnloop_operator.statistics import e_values, several_arms
 
 # How it begins.

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from learnloop_api.kinds.rollouts.rollout_steps import Hand, Verb
+from learnloop_api.kinds.rollouts.rollout_steps import StandingOrder, Verb
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.judging import judgement, release_gates, shadow_step, watched_arms
-from learnloop_operator.rollout.model.experiment_state import ExperimentState
-from learnloop_operator.rollout.model.orders import OrderAnnotation, Outcome, noted, one_pair, unanswered, who
-from learnloop_operator.rollout.model.rollout_state import (
+from learnloop_operator.rollout.state.experiment_state import ExperimentState
+from learnloop_operator.rollout.state.orders import OrderAnnotation, Outcome, noted, one_pair, unanswered, who
+from learnloop_operator.rollout.state.rollout_state import (
     COMPLETE,
     ArmState,
     NextState,
@@ -21,7 +21,7 @@ from learnloop_operator.rollout.model.rollout_state import (
     with_block,
     without,
 )
-from learnloop_operator.rollout.model.snapshot import Snapshot, model_here
+from learnloop_operator.rollout.state.snapshot import Snapshot, model_here
 from learnloop_operator.rollout.steps.rollback import block_of, drop_canary, roll_back, swap_back
 from learnloop_operator.rollout.steps.stable_arm import ended, next_model
 
@@ -58,7 +58,7 @@ def _is_blocked(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Eff
 
 
 def _goes_back(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
-    if state.hand is None or state.hand.verb != "undo":
+    if state.standing_order is None or state.standing_order.verb != "undo":
         return None
     return "refused", f"rolling back to the earlier model: `kubectl learnloop abort {snapshot.name}` stops that"
 
@@ -109,7 +109,7 @@ def _rejects(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect
     assert state.canary is not None, "a stray order is answered before"
     step = state.step or 0
     at_gates = release_gates.canary_waits(snapshot, state)
-    if not at_gates and not snapshot.spec.rollout.steps[step].pause and state.hand is None:
+    if not at_gates and not snapshot.spec.rollout.steps[step].pause and state.standing_order is None:
         text = f"step {step + 1} waits for no approval; `kubectl learnloop abort {snapshot.name}` rolls back the canary"
         return "ignored", text
     subject = "its gates were" if at_gates else f"step {step + 1} was"
@@ -134,7 +134,7 @@ def _undoes(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
     stable, old, why = state.stable, state.last_stable, f"undone by {who(snapshot, order)}"
     assert stable is not None, "an order about another revision is answered before"
     if state.canary:
-        if state.hand and state.hand.verb == "undo":
+        if state.standing_order and state.standing_order.verb == "undo":
             return "obeyed", f"already rolling back to {state.canary.revision}"
         return "refused", f"the canary {state.canary.revision} is being rolled out: abort it first"
     if state.previous:
@@ -154,24 +154,26 @@ def _undoes(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
         blocks=with_block(
             state.blocks, block_of(snapshot, stable, reasons.UNDONE, f"RolledBack after its promotion: {why}")
         ),
-        hand=Hand(verb="undo", by=who(snapshot, order), at=now),
+        standing_order=StandingOrder(verb="undo", by=who(snapshot, order), at=now),
     )
     return done(after, "Progressing", reasons.REVERTED, sentence, warning=True, again_after=1.0)
 
 
 def _pauses(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
-    if state.hand and state.hand.verb == "pause":
-        return "obeyed", f"already on hold since {state.hand.at}"
+    if state.standing_order and state.standing_order.verb == "pause":
+        return "obeyed", f"already on hold since {state.standing_order.at}"
     by = who(snapshot, order)
     sentence = f"on hold at {state.weight} % by {by}; `kubectl learnloop resume {snapshot.name}` continues it"
-    after = replace(state, hand=Hand(verb="pause", by=by, at=stamp(snapshot.now)))
+    after = replace(state, standing_order=StandingOrder(verb="pause", by=by, at=stamp(snapshot.now)))
     return NextState(after, "Paused", reasons.ON_HOLD, sentence, again_after=0.0, missing=COMPLETE)
 
 
 def _resumes(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
-    if state.hand is None or state.hand.verb != "pause":
+    if state.standing_order is None or state.standing_order.verb != "pause":
         return "ignored", "it is not on hold"
-    return _stepping(replace(state, hand=None), f"continues at {state.weight} %, as {who(snapshot, order)} says")
+    return _stepping(
+        replace(state, standing_order=None), f"continues at {state.weight} %, as {who(snapshot, order)} says"
+    )
 
 
 def _needs_retry(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
@@ -211,15 +213,15 @@ def _ends_guard(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Eff
 
 def _too_bad(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
     """Refuses to raise the weight of a canary that is on hold, or that a check has just found bad."""
-    if state.hand and state.hand.verb == "pause":
-        return "refused", f"on hold by {state.hand.by}: resume it first"
-    if state.hand:
-        return "ignored", f"{state.hand.verb} is under way already"
+    if state.standing_order and state.standing_order.verb == "pause":
+        return "refused", f"on hold by {state.standing_order.by}: resume it first"
+    if state.standing_order:
+        return "ignored", f"{state.standing_order.verb} is under way already"
     if _at_gates(snapshot, state, order):
         return "refused", "its gates are not passed: wait for them"
     if state.canary is None or state.stable is None or state.step is None or watched_arms.young(snapshot, state):
         return None
-    counted = judgement.observed(snapshot, state, state.canary)
+    counted = judgement.with_comparisons(snapshot, state, state.canary)
     shadow = snapshot.spec.rollout.steps[state.step].shadow
     copies = shadow_step.judge_shadow(snapshot, counted, shadow).breach if shadow else ""
     breach = copies or judgement.judge_canary(snapshot, counted, state.canary, state.stable).breach
@@ -249,7 +251,9 @@ def _wins(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
 def _promotes(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
     by = who(snapshot, order)
     sentence = f"{by} promotes {order.revision} by hand, without the evidence of the remaining steps"
-    return _stepping(replace(state, hand=Hand(verb="promote", by=by, at=stamp(snapshot.now))), sentence)
+    return _stepping(
+        replace(state, standing_order=StandingOrder(verb="promote", by=by, at=stamp(snapshot.now))), sentence
+    )
 
 
 def _approves(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:

@@ -8,11 +8,11 @@ from learnloop_api.kinds import base, model_deployment
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks.against_stable import EpisodeRate, save_evidence
+from learnloop_operator.rollout.checks.against_stable import EpisodeRate, save_comparisons
 from learnloop_operator.rollout.judging import judgement, release_gates, shadow_step, watched_arms
-from learnloop_operator.rollout.model import experiment_state, overrides, rollout_state
-from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state import experiment_state, overrides, rollout_state
+from learnloop_operator.rollout.state.rollout_state import ArmState, NextState, State
+from learnloop_operator.rollout.state.snapshot import Snapshot
 
 
 def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) -> dict[str, Any]:
@@ -49,11 +49,11 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         verdict=sentence[:1024],
         replicas=snapshot.arm(revision).replicas if revision else 0,
         selector=_selector(snapshot, revision),
-        hand=state.hand,
+        standing_order=state.standing_order,
         last_stable=state.last_stable,
         overrides=list(state.overrides) or None,
         decisions=list(state.decisions) or None,
-        evidence=save_evidence(state.comparisons, snapshot.spec.analysis, _pace(snapshot, move)),
+        evidence=save_comparisons(state.comparisons, snapshot.spec.analysis, _pace(snapshot, move)),
     ).to_kube()
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import experiments, order_effects, reasons
-from learnloop_operator.rollout.judging.judgement import observed
-from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, done, why_blocked
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.judging.judgement import with_comparisons
+from learnloop_operator.rollout.state.rollout_state import ArmState, NextState, State, done, why_blocked
+from learnloop_operator.rollout.state.snapshot import Snapshot
 from learnloop_operator.rollout.steps import canary_steps, rollback, stable_arm
 
 RolloutRule = Callable[[Snapshot, State], NextState | None]
@@ -68,7 +68,7 @@ def advance_canary(snapshot: Snapshot, state: State) -> NextState | None:
 
 def _is_undone(state: State) -> bool:
     """Whether the canary is the earlier model that a person has asked to serve again."""
-    return state.hand is not None and state.hand.verb == "undo"
+    return state.standing_order is not None and state.standing_order.verb == "undo"
 
 
 def _gets_less(state: State, onward: NextState) -> bool:
@@ -221,7 +221,7 @@ def _with_tallies(state: State, onward: NextState) -> State:
 def _frozen(snapshot: Snapshot, state: State) -> NextState:
     if state.canary:
         sentence = f"suspended at {state.weight} %: no step goes up; the checks go on and may roll the canary back"
-        state = observed(snapshot, state, state.canary)
+        state = with_comparisons(snapshot, state, state.canary)
     elif state.previous and state.stable:
         sentence = f"suspended: the checks of {state.stable.revision} go on and may roll it back"
     else:

@@ -13,7 +13,7 @@ from kubernetes import client, config
 from learnloop_api.names import ANNOTATION_AUTHOR, API_VERSION, VERBS, verb_annotation
 from learnloop_operator.cli.cluster import KubernetesCluster
 from learnloop_operator.cli.signed_order import signed
-from learnloop_operator.rollout.model.orders import read
+from learnloop_operator.rollout.state.orders import read
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERYTHING = [{"apiGroups": ["learnloop.dev"], "resources": ["*"], "verbs": ["*"]}]

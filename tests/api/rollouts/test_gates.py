@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.model.snapshot import Defaults
+from learnloop_operator.rollout.decide_deployment import decide
+from learnloop_operator.rollout.state.snapshot import Defaults
 from testing.simulation.gated_cluster import GatedCluster
 from testing.simulation.rollout_cluster import BETTER
 

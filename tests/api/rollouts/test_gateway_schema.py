@@ -12,7 +12,7 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeplo
 from learnloop_api.wire.routing import Arm, RoutingTable
 from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.rollout.children.routing import http_route
-from learnloop_operator.rollout.model.snapshot import Defaults, Desired, Snapshot
+from learnloop_operator.rollout.state.snapshot import Defaults, Desired, Snapshot
 from testing.operators.api_access import from_kubeconfig
 from testing.operators.gateway_api import install
 

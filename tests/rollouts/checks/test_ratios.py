@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
-from learnloop_operator.rollout.checks.against_stable import Comparison, compared, load_evidence
+from learnloop_operator.rollout.checks.against_stable import Comparison, compared, load_comparisons
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
 from learnloop_operator.statistics.canary_against_stable import LookMemory
 from testing.simulation.two_arm_rig import Rig
@@ -84,10 +84,10 @@ def test_what_was_compared_survives_a_restart_and_damaged_numbers_begin_again() 
     while not ((rig.status.get("evidence") or [{}])[0].get("judged") or [0.0])[0] > 5:
         rig.run(1)
     saved = MetricEvidence.model_validate(rig.evidence)
-    assert episodes(load_evidence([saved])) > 5
+    assert episodes(load_comparisons([saved])) > 5
     damages = [{"judged": [1.0]}, {"judged": [float("nan")] * 4}, {"log_worse": None}]
     for damage in damages:
-        assert load_evidence([saved.model_copy(update=damage)])[0].memory == LookMemory()
+        assert load_comparisons([saved.model_copy(update=damage)])[0].memory == LookMemory()
 
 
 def test_a_rollout_whose_steps_let_nobody_play_beside_the_canary_is_not_held_by_a_ratio() -> None:

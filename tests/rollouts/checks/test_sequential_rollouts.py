@@ -8,8 +8,8 @@ from learnloop_operator.rollout.checks.against_stable import (
     Comparison,
     EpisodeRate,
     compared,
-    load_evidence,
-    save_evidence,
+    load_comparisons,
+    save_comparisons,
     weigh,
 )
 from learnloop_operator.rollout.checks.metric_types import PLAIN, type_of
@@ -56,7 +56,7 @@ def test_an_operator_that_forgets_everything_but_the_status_goes_on_where_it_was
     assert rig.evidence == before
     assert before["judged"][0] > 100
     pace = EpisodeRate(rig.now, 0.1, 0.0)
-    again = save_evidence(load_evidence(save_of(rig)), spec(rig), pace) or []
+    again = save_comparisons(load_comparisons(save_of(rig)), spec(rig), pace) or []
     assert [item.model_copy(update={"estimated_at": None}) for item in save_of(rig)] == again
 
 
@@ -131,7 +131,7 @@ def test_damaged_numbers_in_a_status_start_the_test_anew() -> None:
     rig.run(30)
     saved = save_of(rig)
     for damage in ({"judged": [1.0]}, {"judged": [1.0, 5.0, 1.0, 1.0]}, {"log_fine": None}):
-        assert load_evidence([saved[0].model_copy(update=damage)])[0].memory == LookMemory()
+        assert load_comparisons([saved[0].model_copy(update=damage)])[0].memory == LookMemory()
 
 
 def test_a_return_outside_its_range_is_no_evidence() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from learnloop_api import names
 from learnloop_operator.rollout.children.routing import read
-from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.decide_deployment import decide
 from learnloop_operator.statistics import several_arms
 from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster, arms_of

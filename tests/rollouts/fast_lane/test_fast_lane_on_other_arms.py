@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from learnloop_operator.rollout.children.routing import read
-from learnloop_operator.rollout.decide import current, decide
+from learnloop_operator.rollout.decide_deployment import current, decide
 from learnloop_operator.rollout.judging.watched_arms import watched_arms
 from testing.simulation.fast_lane_cluster import LanedExperiment
 from testing.simulation.rollout_cluster import uri

@@ -185,7 +185,7 @@ def test_what_a_silent_pod_counted_at_weight_0_is_not_asked_when_it_answers_agai
     assert cause(look(direct, pod, other, second=3)) == ""
 
 
-def test_equal_models_are_taken_back_less_often_than_the_budget_allows() -> None:
+def test_equal_models_are_rolled_back_less_often_than_the_budget_allows() -> None:
     """Arms exactly at two of their bounds, read each second for a minute."""
     source, rollouts, false = random.Random(3), 60, 0
     wide = of_episodes(ModelDeploymentSpec.model_validate({**SPEC, "analysis": {"metrics": METRICS, "alpha": 0.2}}), 10)

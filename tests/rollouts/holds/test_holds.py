@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.decide_deployment import decide
 from learnloop_operator.rollout.evidence import Evidence, Missing
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state.snapshot import Snapshot
 from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.rollout_cluster import BETTER, Cluster, fields, uri
 from testing.simulation.two_arm_rig import SUCCESS, Rig

@@ -10,9 +10,9 @@ import pytest
 from learnloop_operator.prometheus.client import Sample
 from learnloop_operator.prometheus.gather_evidence import shadow_evidence
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.decide_deployment import decide
 from learnloop_operator.rollout.evidence import Evidence, ShadowEvidence
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state.snapshot import Snapshot
 from learnloop_operator.statistics import several_arms
 from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from learnloop_api import names
-from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.decide_deployment import decide
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.fast_lane_cluster import LanedCluster
 from testing.simulation.rollout_cluster import BAD, BETTER, CHECKS, GOOD, Cluster, uri

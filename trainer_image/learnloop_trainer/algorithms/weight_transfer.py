@@ -27,9 +27,9 @@ def warm(learner: Learner, weights: Weights, traits: base.Traits) -> list[str]:
     state, shapes = learner.shared(), learner.network.shapes
     taken = [name for name in shapes if name in weights]
     _require_as_many_layers(shapes, weights)
-    beside = traits.deviation is not None and traits.deviation[0] is None
+    has_deviations = traits.deviation is not None and traits.deviation[0] is None
     for name in taken:
-        means = beside and _last(name, shapes)
+        means = has_deviations and _last(name, shapes)
         state[name] = _placed(name, np.asarray(state[name]), np.asarray(weights[name]), means=means)
     flat = np.concatenate([np.asarray(state[name]).ravel() for name in shapes])
     if COPY in state:

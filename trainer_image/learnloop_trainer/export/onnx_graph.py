@@ -199,8 +199,8 @@ def build(
     last = f"{name}.{layers - 1}"
     if bounds is not None:
         for key in (f"{last}.weight", f"{last}.bias"):
-            beside = len(bounds.low) if deviation is not None and deviation.array is None else 0
-            weights[key] = np.ascontiguousarray(weights[key][..., : _outputs(bounds) + beside])
+            deviations = len(bounds.low) if deviation is not None and deviation.array is None else 0
+            weights[key] = np.ascontiguousarray(weights[key][..., : _outputs(bounds) + deviations])
     if deviation is not None and deviation.array is not None:
         weights[deviation.array] = arrays[deviation.array]
     observations = weights[f"{name}.0.weight"].shape[0]

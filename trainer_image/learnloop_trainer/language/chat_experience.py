@@ -204,8 +204,8 @@ def episodes_of(
         if why:
             refused[why] += 1
             continue
-        beside = sum(reward for turn, reward in rewarded if turn is None)
-        sessions.append([*turns[:-1], turns[-1].model_copy(update={"reward": turns[-1].reward + beside})])
+        of_the_whole = sum(reward for turn, reward in rewarded if turn is None)
+        sessions.append([*turns[:-1], turns[-1].model_copy(update={"reward": turns[-1].reward + of_the_whole})])
     ages = _ages(sessions)
     usable = []
     for turns in sessions:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 import learnloop_trainer
-from learnloop_api.wire.training import ExportedFormat, Parity, Proof, Validated
+from learnloop_api.wire.training import ExportedFormat, Parity, Proof, ValidationReport
 from learnloop_environments import user_environment
 from learnloop_trainer.evaluation import difference, estimate
 from learnloop_trainer.store.run_store import digest
@@ -41,7 +41,7 @@ def versus(ours: Returns, others: Returns, seed: int) -> dict[str, Any]:
     return {"evaluation": evaluation, "baseline": baseline, "difference": difference(ours, others, seed)}
 
 
-def proven(run: Run, training: Training, validated: Validated | None, made: Exported) -> Proof:
+def proven(run: Run, training: Training, validated: ValidationReport | None, made: Exported) -> Proof:
     """Store the artifact and its proof, once the final checkpoint is durable.
 
     Returns the proof, already durable. `validated`: the evaluation along training.

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from learnloop_api import names
-from learnloop_api.wire.training import Proof, Validated
+from learnloop_api.wire.training import Proof, ValidationReport
 from learnloop_environments import errors, user_environment
 from learnloop_trainer import baseline_policy, distributed, progress_reporter, tracking, training_order
 from learnloop_trainer.errors import PeerLost, Terminated
@@ -178,7 +178,7 @@ def _trained(run: Run, begin_language: Begin) -> Callable[[], Proof]:
     return lambda: proven(run, training, validated, prover())
 
 
-def _validated(order: training_order.Order, training: Training) -> Validated | None:
+def _validated(order: training_order.Order, training: Training) -> ValidationReport | None:
     """Results of evaluation along training; the learner has the best weights then, where they are exported."""
     if training.validation is None:
         return None

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.evaluation import WhileTraining
-from learnloop_api.wire.training import Validated, ValidationPoint
+from learnloop_api.wire.training import ValidationPoint, ValidationReport
 from learnloop_trainer import algorithms, distributed, progress_reporter, training_order
 from learnloop_trainer.algorithms.maml import Maml
 from learnloop_trainer.evaluation.held_out_episodes import held_out, play
@@ -97,9 +97,9 @@ class Validation:
         if self.best:
             self.judged.take(self.best)
 
-    def report(self, exported: bool, step: int, total: int) -> Validated:
+    def report(self, exported: bool, step: int, total: int) -> ValidationReport:
         points = [ValidationPoint(step=at, mean=mean) for at, mean in zip(self.steps, self.means, strict=True)]
-        return Validated(
+        return ValidationReport(
             episodes=self.wanted.episodes,
             points=points[-MOST_POINTS:],
             best_step=self.steps[int(np.argmax(self.means))] if self.means else None,

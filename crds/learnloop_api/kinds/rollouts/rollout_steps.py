@@ -130,7 +130,7 @@ class AnsweredDecision(Resource):
     value: ShortText = Field(description="The annotation's value: the same one is not answered twice.")
 
 
-class Hand(Resource):
+class StandingOrder(Resource):
     """A person's order that is in force."""
 
     verb: Literal["pause", "promote", "undo"] = Field(

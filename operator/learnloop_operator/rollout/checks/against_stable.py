@@ -184,7 +184,7 @@ class EpisodeRate:
     """Episodes the canary finishes."""
 
 
-def load_evidence(saved: Iterable[MetricEvidence]) -> tuple[Comparison, ...]:
+def load_comparisons(saved: Iterable[MetricEvidence]) -> tuple[Comparison, ...]:
     """Comparisons from a status; damaged numbers start over."""
     result = []
     for item in saved:
@@ -194,7 +194,7 @@ def load_evidence(saved: Iterable[MetricEvidence]) -> tuple[Comparison, ...]:
     return tuple(result)
 
 
-def save_evidence(
+def save_comparisons(
     comparisons: Iterable[Comparison], analysis: Analysis, pace: EpisodeRate
 ) -> list[MetricEvidence] | None:
     """Every comparison, in the order of the metrics; None without any."""

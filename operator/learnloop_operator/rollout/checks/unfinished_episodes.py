@@ -20,7 +20,7 @@ from learnloop_operator.rollout.checks import error_budget, metric_types
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Openings, Verdict, hold, lost, number
 from learnloop_operator.statistics import e_values, latency
 
-ENDED_BESIDE_STABLE = 0.5
+LEAST_OF_STABLES_SHARE = 0.5
 """A step passes when the canary has ended this part of the share that stable has ended."""
 FEWEST = 5.0
 """So many overdue episodes at least: a few are lost with the agents that played them."""
@@ -89,13 +89,13 @@ def lags(own: Openings, reference: ArmEvidence | None) -> bool:
 
 
 def _expected(own: Openings, reference: ArmEvidence | None) -> float:
-    return own.opened * (1.0 - (_excused(reference) or 0.0)) * ENDED_BESIDE_STABLE
+    return own.opened * (1.0 - (_excused(reference) or 0.0)) * LEAST_OF_STABLES_SHARE
 
 
 def _excused(reference: ArmEvidence | None) -> float | None:
     """The share of its openings that the reference leaves open or ends late; None where that is unknown."""
-    beside = reference.openings if reference and not reference.gap else None
-    return min(1.0, beside.open_share + beside.late_share) if beside else None
+    openings = reference.openings if reference and not reference.gap else None
+    return min(1.0, openings.open_share + openings.late_share) if openings else None
 
 
 def _overdue(

@@ -17,8 +17,8 @@ from learnloop_operator.core import plan, pod_templates, pod_trouble, times, wor
 from learnloop_operator.rollout.children.serving_arms import COMPONENT as POLICY_SERVER
 from learnloop_operator.rollout.gate_verdict import JobPhase, SuiteRun
 from learnloop_operator.rollout.judging.release_gates import suite_stray
-from learnloop_operator.rollout.model.rollout_state import State
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state.rollout_state import State
+from learnloop_operator.rollout.state.snapshot import Snapshot
 
 COMPONENT = "gate-suite"
 REPORT_VOLUME, DATA_VOLUME, CA_VOLUME = "learnloop-report", "learnloop-data", "learnloop-ca"

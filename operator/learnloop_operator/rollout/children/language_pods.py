@@ -15,8 +15,8 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.language_model import BASE_SCHEME, KeyRef, LanguageServer
 from learnloop_api.wire.deployment import gates_account
 from learnloop_operator.core.pod_templates import TMP_VOLUME, TOKEN_VOLUME, Main, base_model, restricted, variables
-from learnloop_operator.rollout.model.rollout_state import ArmState
-from learnloop_operator.rollout.model.snapshot import Snapshot, Spoken
+from learnloop_operator.rollout.state.rollout_state import ArmState
+from learnloop_operator.rollout.state.snapshot import Snapshot, Spoken
 
 KubeObject = dict[str, Any]
 BASE_FOLDER, ARM_FOLDER = "/var/run/models/base", "/var/run/models/arm"

@@ -19,8 +19,8 @@ from learnloop_api.wire.routing import (
 from learnloop_operator.core.plan import KubeObject, child, noted
 from learnloop_operator.rollout.children import serving_arms
 from learnloop_operator.rollout.judging import release_gates, shadow_step
-from learnloop_operator.rollout.model.rollout_state import State
-from learnloop_operator.rollout.model.snapshot import LiveRoute, LiveRouting, Snapshot
+from learnloop_operator.rollout.state.rollout_state import State
+from learnloop_operator.rollout.state.snapshot import LiveRoute, LiveRouting, Snapshot
 
 ANNOTATION_BLOCKED = f"{names.GROUP}/blocked-revision"
 """On the ConfigMap and the HTTPRoute: the verdict that goes with them. One write carries both."""

@@ -16,8 +16,8 @@ from learnloop_api.wire.deployment import (
 )
 from learnloop_operator.core import plan, times
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.model.rollout_state import NextState, State
-from learnloop_operator.rollout.model.snapshot import Model, Snapshot
+from learnloop_operator.rollout.state.rollout_state import NextState, State
+from learnloop_operator.rollout.state.snapshot import Model, Snapshot
 from learnloop_operator.rollout.steps.waits import waits_since
 
 NEWS_SECONDS = 3600.0

@@ -11,8 +11,8 @@ from learnloop_operator.core import pod_templates, pod_trouble, times, workload_
 from learnloop_operator.core.plan import KubeObject, child, controller_uid, standard_labels
 from learnloop_operator.rollout.children import language_pods
 from learnloop_operator.rollout.judging.shadow_step import only_stable_answers
-from learnloop_operator.rollout.model.rollout_state import ArmState, State
-from learnloop_operator.rollout.model.snapshot import LiveArm, Model, Snapshot, Spoken, read_spoken, spoken_by
+from learnloop_operator.rollout.state.rollout_state import ArmState, State
+from learnloop_operator.rollout.state.snapshot import LiveArm, Model, Snapshot, Spoken, read_spoken, spoken_by
 
 COMPONENT = "policy-server"
 ANNOTATION_ARM = f"{names.GROUP}/arm"

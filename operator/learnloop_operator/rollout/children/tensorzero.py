@@ -13,8 +13,8 @@ from learnloop_api import names
 from learnloop_api.kinds.language_model import LanguageFallback
 from learnloop_api.wire.routing import Arm, arm_name
 from learnloop_operator.core.plan import KubeObject, Notice, ObjectRef, child, controller_uid, standard_labels
-from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.rollout.reasons import REGISTRATION_FAILED
+from learnloop_operator.rollout.state.snapshot import Snapshot
 
 COMPONENT = "tensorzero"
 FILE = "tensorzero.toml"

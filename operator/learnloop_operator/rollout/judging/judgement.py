@@ -15,8 +15,8 @@ from learnloop_operator.rollout.checks import (
 )
 from learnloop_operator.rollout.evidence import Check, Verdict, hold, lost
 from learnloop_operator.rollout.judging import watched_arms
-from learnloop_operator.rollout.model.rollout_state import ArmState, State
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state.rollout_state import ArmState, State
+from learnloop_operator.rollout.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Pairing:
     """Whether the candidate was promoted."""
 
 
-def observed(snapshot: Snapshot, state: State, canary: ArmState) -> State:
+def with_comparisons(snapshot: Snapshot, state: State, canary: ArmState) -> State:
     """The state after its comparisons have taken this look. They compare while both arms get episodes only."""
     if snapshot.evidence.unavailable or state.stable is None or watched_arms.young(snapshot, state):
         return state

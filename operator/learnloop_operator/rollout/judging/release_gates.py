@@ -6,14 +6,14 @@ from learnloop_api.kinds.base import PodOptions, seconds_of
 from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuite, GateSuiteStatus, ReleaseGates
 from learnloop_operator.core import allowed_pods, plan, times
 from learnloop_operator.rollout import gate_verdict, reasons
-from learnloop_operator.rollout.model.orders import OrderAnnotation, noted, unanswered, who
-from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state.orders import OrderAnnotation, noted, unanswered, who
+from learnloop_operator.rollout.state.rollout_state import ArmState, NextState, State, happened, wait
+from learnloop_operator.rollout.state.snapshot import Snapshot
 
 
 def gates_of(snapshot: Snapshot, state: State) -> ReleaseGates | None:
     """The gates that a candidate has to pass; None where there are none, and for a model that has served before."""
-    back = state.hand is not None and state.hand.verb == "undo"
+    back = state.standing_order is not None and state.standing_order.verb == "undo"
     return None if back else snapshot.spec.gates
 
 

@@ -8,8 +8,8 @@ from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import Check, ShadowEvidence, Verdict, lost, number, untimely
 from learnloop_operator.rollout.judging import judgement, release_gates, watched_arms
-from learnloop_operator.rollout.model.rollout_state import State
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state.rollout_state import State
+from learnloop_operator.rollout.state.snapshot import Snapshot
 from learnloop_operator.statistics.e_values import Counts, mean_interval
 
 SLOW_SHARE = 0.01

@@ -15,9 +15,9 @@ from learnloop_operator.core import conditions, times
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import ArmEvidence, Window
 from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, UNUSABLE, Questions, breach, of_episodes
-from learnloop_operator.rollout.model.experiment_state import ExperimentState
-from learnloop_operator.rollout.model.rollout_state import State
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state.experiment_state import ExperimentState
+from learnloop_operator.rollout.state.rollout_state import State
+from learnloop_operator.rollout.state.snapshot import Snapshot
 
 SHORTEST = 15.0
 """Seconds: `increase` needs two scrapes inside the window."""

@@ -9,8 +9,8 @@ from learnloop_api.kinds.rollouts import gates, rollout_steps
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout import evidence, reasons
 from learnloop_operator.rollout.judging import judgement, release_gates, shadow_step, watched_arms
-from learnloop_operator.rollout.model.orders import noted, who
-from learnloop_operator.rollout.model.rollout_state import (
+from learnloop_operator.rollout.state.orders import noted, who
+from learnloop_operator.rollout.state.rollout_state import (
     COMPLETE,
     ArmState,
     NextState,
@@ -20,7 +20,7 @@ from learnloop_operator.rollout.model.rollout_state import (
     happened,
     wait,
 )
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state.snapshot import Snapshot
 from learnloop_operator.rollout.steps.rollback import roll_back
 from learnloop_operator.rollout.steps.waits import (
     Wait,
@@ -34,46 +34,46 @@ from learnloop_operator.rollout.steps.waits import (
 # A canary under a person's order: held where it is, or led to 100 % without the rest of its evidence.
 
 
-def under_order(snapshot: Snapshot, state: State, canary: ArmState, hand: rollout_steps.Hand) -> NextState:
+def under_order(snapshot: Snapshot, state: State, canary: ArmState, order: rollout_steps.StandingOrder) -> NextState:
     """One look at a canary that a person holds, promotes by hand, or has undone."""
-    if hand.verb == "pause":
-        return _paused(snapshot, state, hand)
+    if order.verb == "pause":
+        return _paused(snapshot, state, order)
     last = len(snapshot.spec.rollout.steps) - 1
     needed, ready = (
         canary_replicas(snapshot.spec, last),
         snapshot.arm(canary.revision).ready,
     )
     if state.step != last or ready < needed:
-        sentence = f"{hand.verb} by {hand.by}: {ready} of the {needed} pods of {canary.revision} for 100 % are ready"
+        sentence = f"{order.verb} by {order.by}: {ready} of the {needed} pods of {canary.revision} for 100 % are ready"
         after = replace(state, step=last)
         soon = 0.0 if state.step != last else snapshot.look_at_pods(canary.revision)
         return NextState(after, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=soon, missing=COMPLETE)
-    return _returned(state, canary, hand) if hand.verb == "undo" else _promoted(snapshot, state, canary, hand)
+    return _returned(state, canary, order) if order.verb == "undo" else _promoted(snapshot, state, canary, order)
 
 
-def _paused(snapshot: Snapshot, state: State, hand: rollout_steps.Hand) -> NextState:
+def _paused(snapshot: Snapshot, state: State, order: rollout_steps.StandingOrder) -> NextState:
     sentence = (
-        f"on hold at {state.weight} % since {hand.at} by {hand.by}; the checks go on; "
+        f"on hold at {state.weight} % since {order.at} by {order.by}; the checks go on; "
         f"`kubectl learnloop resume {snapshot.name}` continues it"
     )
     interval = float(snapshot.spec.analysis.interval_seconds)
     return NextState(state, "Paused", reasons.ON_HOLD, sentence, again_after=interval, missing=COMPLETE)
 
 
-def _promoted(snapshot: Snapshot, state: State, canary: ArmState, hand: rollout_steps.Hand) -> NextState:
+def _promoted(snapshot: Snapshot, state: State, canary: ArmState, order: rollout_steps.StandingOrder) -> NextState:
     counted = snapshot.evidence.arms.get(canary.revision)
     sentence = (
-        f"promoted {canary.revision} by hand by {hand.by} after {counted.episodes if counted else 0} episodes, "
+        f"promoted {canary.revision} by hand by {order.by} after {counted.episodes if counted else 0} episodes, "
         f"without its full evidence; the old arm stays warm for {snapshot.spec.rollout.keep_for_seconds} s"
     )
     after, reason = state.promoted(canary, snapshot.now), reasons.PROMOTED_BY_HAND
     return done(after, "Guarding", reason, sentence, warning=True, keep_table=True, missing=COMPLETE)
 
 
-def _returned(state: State, canary: ArmState, hand: rollout_steps.Hand) -> NextState:
+def _returned(state: State, canary: ArmState, order: rollout_steps.StandingOrder) -> NextState:
     """Back on the earlier model. The one that goes is not kept to swap back to: a person has judged it."""
     gone = state.stable.revision if state.stable else "none"
-    sentence = f"rolled back to {canary.revision}, as {hand.by} ordered; {gone} is removed and stays blocked"
+    sentence = f"rolled back to {canary.revision}, as {order.by} ordered; {gone} is removed and stays blocked"
     after = replace(state.without_canary(), stable=canary, previous=None, last_stable=None)
     return done(after, "Progressing", reasons.REVERTED, sentence)
 
@@ -96,7 +96,7 @@ def _advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     step = state.step
     if step is None:
         return _starting(snapshot, state, canary)
-    state = judgement.observed(snapshot, state, canary)
+    state = judgement.with_comparisons(snapshot, state, canary)
     if snapshot.arm(canary.revision).ready == 0:
         return _lost_pods(snapshot, state, canary)
     return _at_step(snapshot, state, canary, step)
@@ -108,7 +108,7 @@ def _starting(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     if arm.ready >= needed:
         state = replace(state, step=0, weight=0, step_started_at=stamp(snapshot.now), step_base=0)
         first = snapshot.spec.rollout.steps[0]
-        held = state.hand is not None and state.hand.verb == "pause"
+        held = state.standing_order is not None and state.standing_order.verb == "pause"
         gated = release_gates.closed(snapshot, state, canary.revision)
         if first.weight and not held and not gated:
             return _to_weight(snapshot, state, canary, 0, first)
@@ -171,11 +171,11 @@ def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> N
     if state.weight and verdict.breach and not watched_arms.young(snapshot, state):
         return roll_back(snapshot, state, canary, verdict.breach_reason, verdict.breach)
     wanted = snapshot.spec.rollout.steps[step]
-    if state.hand:
+    if state.standing_order:
         failed = shadow_step.judge_shadow(snapshot, state, wanted.shadow).breach if wanted.shadow else ""
         if failed:
             return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, failed)
-        return under_order(snapshot, state, canary, state.hand)
+        return under_order(snapshot, state, canary, state.standing_order)
     if release_gates.canary_waits(snapshot, state):
         gated = release_gates.pass_gates(snapshot, state, canary)
         if gated is not None:

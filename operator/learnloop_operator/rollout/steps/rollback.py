@@ -5,7 +5,7 @@ from dataclasses import replace
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_operator.core.times import parse, stamp
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.model.rollout_state import (
+from learnloop_operator.rollout.state.rollout_state import (
     COMPLETE,
     ArmState,
     NextState,
@@ -15,7 +15,7 @@ from learnloop_operator.rollout.model.rollout_state import (
     of_revision,
     with_block,
 )
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state.snapshot import Snapshot
 
 
 def roll_back(snapshot: Snapshot, state: State, canary: ArmState, reason: str, why: str) -> NextState:

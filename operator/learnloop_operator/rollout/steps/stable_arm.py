@@ -9,7 +9,7 @@ from datetime import timedelta
 from learnloop_operator.core.times import parse, seconds_since, stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.judging import judgement, release_gates, watched_arms
-from learnloop_operator.rollout.model.rollout_state import (
+from learnloop_operator.rollout.state.rollout_state import (
     COMPLETE,
     ArmState,
     NextState,
@@ -19,7 +19,7 @@ from learnloop_operator.rollout.model.rollout_state import (
     past,
     why_blocked,
 )
-from learnloop_operator.rollout.model.snapshot import Model, Snapshot
+from learnloop_operator.rollout.state.snapshot import Model, Snapshot
 from learnloop_operator.rollout.steps.rollback import block_of, blocked, swap_back
 
 # After 100 %: the old arm stays warm for keepForSeconds and the same checks keep watching the new one.
@@ -175,7 +175,7 @@ def serve_by_canary_when_stable_is_lost(
     words = f": {arm.message}" if arm.message else ""
     given_up = arm.hopeless or seconds_since(stable.since, snapshot.now) >= rollout.progress_deadline_seconds
     wanted = snapshot.desired.model is not None and snapshot.desired.model.revision == canary.revision
-    able = wanted and state.hand is None and snapshot.arm(canary.revision).ready > 0
+    able = wanted and state.standing_order is None and snapshot.arm(canary.revision).ready > 0
     if (
         onward.phase == "RolledBack"
         or release_gates.closed(snapshot, state, canary.revision)

@@ -8,9 +8,9 @@ from learnloop_api.kinds.rollouts import rollout_steps
 from learnloop_operator.core.times import duration, parse, rough, seconds_since, stamp
 from learnloop_operator.rollout import evidence, reasons
 from learnloop_operator.rollout.judging import judgement, watched_arms
-from learnloop_operator.rollout.model.orders import OrderAnnotation, one_pair, unanswered
-from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state.orders import OrderAnnotation, one_pair, unanswered
+from learnloop_operator.rollout.state.rollout_state import ArmState, NextState, State, happened, wait
+from learnloop_operator.rollout.state.snapshot import Snapshot
 from learnloop_operator.rollout.steps.rollback import roll_back
 
 _WAITS = (reasons.WAITING_FOR_APPROVAL, reasons.APPROVAL_OVERDUE)

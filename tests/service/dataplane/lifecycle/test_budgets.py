@@ -100,7 +100,7 @@ async def test_pinned_memories_above_the_budget_are_named_and_kept(swift: Api) -
     assert (budget["pinned"], budget["pinned_above"]) == (3, ["memories"])
 
 
-async def test_a_budget_taken_back_and_a_bad_one(swift: Api) -> None:
+async def test_a_budget_removed_and_a_bad_one(swift: Api) -> None:
     await swift.call("GET", path("nobody"), 404)
     await swift.call("PUT", path("brief"), json={"memories": 1})
     await swift.call("PUT", path("brief"), json={"memories": 1})

@@ -143,17 +143,17 @@ async def test_what_is_no_reward_model_is_refused_and_not_fetched_again(scorers:
 async def test_a_model_that_names_a_file_as_its_weights_reads_nothing(scorers, store, tmp_path, monkeypatch, how):
     planted = tmp_path / "secret"
     planted.write_bytes(SECRET)
-    beside = str(planted).lstrip("/")
+    relative = str(planted).lstrip("/")
     onnxruntime = pytest.importorskip("onnxruntime")
     # The same file is read where nothing keeps it from that: the model of this test is a whole attack.
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", "/")
-    session = onnxruntime.InferenceSession(reader_of(beside), options)
+    session = onnxruntime.InferenceSession(reader_of(relative), options)
     [stolen] = session.run(["score"], {"input_ids": np.zeros((1, 1), dtype=np.int64)})
     assert bytes([int(stolen[0])]) == SECRET[3:4]
     if how == "without the limit on open files":
         monkeypatch.chdir(tmp_path)
-        for location in ("secret", str(planted), "../" * 20 + beside):
+        for location in ("secret", str(planted), "../" * 20 + relative):
             with pytest.raises(NoRewardModel):
                 RewardModel(reader_of(location)).raw([1])
         return
@@ -167,7 +167,7 @@ async def test_a_model_that_names_a_file_as_its_weights_reads_nothing(scorers, s
         stdout=PIPE,
         cwd=folder,
     )
-    body = reader_of(beside if folder == "/" else "secret")
+    body = reader_of(relative if folder == "/" else "secret")
     stdout, _ = await shown.communicate(len(body).to_bytes(8, "big") + body)
     assert orjson.loads(stdout)["refused"].startswith("it is not an ONNX file"), "wherever the process was started"
     store.artifacts["here", OTHER] = body

@@ -25,7 +25,7 @@ from learnloop_operator.cli.steering_verbs import (
     train,
     undo,
 )
-from learnloop_operator.rollout.model.snapshot import revision_of
+from learnloop_operator.rollout.state.snapshot import revision_of
 
 SHA = "ab" * 32
 PINS = [{"revision": revision, "message": "too bad"} for revision in ("aaaaaaaa", "bbbbbbbb")]
@@ -78,7 +78,7 @@ def printed(cluster: Objects, verb: str) -> str:
 
 STEP = {"canary": ARM, "stable": OLD, "step": 1, "stepText": "2/4", "weight": 25}
 AT_GATES = {"gates": {"revision": "aaaaaaaa", "phase": "AwaitingApproval"}}
-HELD = {"hand": {"verb": "pause", "by": "bob", "at": "2026-01-31T12:00:00Z"}}
+HELD = {"standingOrder": {"verb": "pause", "by": "bob", "at": "2026-01-31T12:00:00Z"}}
 
 
 @pytest.mark.parametrize(

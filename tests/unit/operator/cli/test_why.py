@@ -60,7 +60,7 @@ def test_why_tells_the_evidence_the_orders_and_who_decided_what() -> None:
         "value": "aaaaaaaa by alice",
     }
     more = {
-        "hand": {"verb": "pause", "by": "alice (as claimed)", "at": "2026-01-31T11:59:00Z"},
+        "standingOrder": {"verb": "pause", "by": "alice (as claimed)", "at": "2026-01-31T11:59:00Z"},
         "lastStable": {"uri": "https://m/0"},
         "decisions": [decided, {**decided, "verb": "abort", "verified": True, "step": 2}],
     }

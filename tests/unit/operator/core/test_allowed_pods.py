@@ -12,8 +12,8 @@ from learnloop_operator.agents.agent_snapshot import AgentDefaults
 from learnloop_operator.agents.decide_agent import decide as decide_agent
 from learnloop_operator.core.allowed_pods import PodRules, forbidden, forbidden_volume
 from learnloop_operator.memory_services.decide_service import decide as decide_memory
-from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
+from learnloop_operator.rollout.decide_deployment import decide
+from learnloop_operator.rollout.state.snapshot import Defaults, Snapshot, resolve
 from testing.operators.settings_of import settings_of
 from testing.training.training_builders import NOW, condition, job, plan, reason, situation, spec
 

@@ -48,8 +48,8 @@ def missed() -> Iterator[tuple[str, str, str, str]]:
                 component = template["metadata"]["labels"].get("app.kubernetes.io/component", "sandbox")
                 for flaw in flaws(template, probed=item["kind"] in LASTING):
                     container, _, what = flaw.partition(": ")
-                    beside = container in ("model-server", "pod")
-                    yield case, container if beside else component, what, flaw
+                    inner = container in ("model-server", "pod")
+                    yield case, container if inner else component, what, flaw
 
 
 def test_no_pod_that_the_operator_makes_misses_an_item_without_a_written_reason() -> None:

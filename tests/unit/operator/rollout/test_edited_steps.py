@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
-from learnloop_operator.rollout.model.rollout_state import load
+from learnloop_operator.rollout.state.rollout_state import load
 from testing.simulation.two_arm_rig import Rig
 
 

@@ -10,7 +10,7 @@ from learnloop_operator.prometheus.client import Sample
 from learnloop_operator.prometheus.gather_evidence import arm_evidence
 from learnloop_operator.rollout.evidence import ArmEvidence
 from learnloop_operator.rollout.judging.watched_arms import begun, settled
-from learnloop_operator.rollout.model.rollout_state import State
+from learnloop_operator.rollout.state.rollout_state import State
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=30.7)
 MOMENTS = st.lists(st.floats(0, 60), max_size=60)

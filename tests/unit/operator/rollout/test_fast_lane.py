@@ -10,10 +10,10 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeplo
 from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.times import stamp
-from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.decide_deployment import decide
 from learnloop_operator.rollout.evidence import Evidence
 from learnloop_operator.rollout.fast_lane import UNREACHABLE, PodEvidence
-from learnloop_operator.rollout.model.snapshot import Defaults, LiveArm, Snapshot, resolve
+from learnloop_operator.rollout.state.snapshot import Defaults, LiveArm, Snapshot, resolve
 from testing.simulation.fast_lane_pods import NOW, SPEC, START, Pod, after, watched
 
 STABLE = "0" * 8

@@ -8,8 +8,8 @@ import pytest
 from learnloop_api import names
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.rollout.children.gate_jobs import gate_objects
-from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.model.snapshot import Callers, Defaults
+from learnloop_operator.rollout.decide_deployment import decide
+from learnloop_operator.rollout.state.snapshot import Callers, Defaults
 from testing.simulation.gated_cluster import GatedCluster
 from testing.simulation.rollout_cluster import BETTER
 
@@ -140,6 +140,6 @@ def test_a_candidate_whose_suite_is_not_allowed_waits_and_says_why() -> None:
 
 
 def _state_of(cluster: GatedCluster):
-    from learnloop_operator.rollout.decide import current
+    from learnloop_operator.rollout.decide_deployment import current
 
     return current(cluster.snapshot())

@@ -7,7 +7,7 @@ import pytest
 
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.rollout.children.serving_arms import arms
-from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, resolve
+from learnloop_operator.rollout.state.snapshot import Callers, Defaults, Snapshot, resolve
 
 from .test_rendering import SHA, manifest, snapshot
 

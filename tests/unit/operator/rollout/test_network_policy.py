@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from learnloop_common.settings import ConfigurationError
-from learnloop_operator.rollout.model.snapshot import Callers, Defaults
+from learnloop_operator.rollout.state.snapshot import Callers, Defaults
 from testing.operators.settings_of import settings_of
 
 from .test_rendering import manifest, snapshot

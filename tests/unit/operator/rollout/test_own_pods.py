@@ -164,8 +164,8 @@ def test_openings_are_counted_whichever_arms_pod_opens(promtool, tmp_path, mode,
     evaluate(promtool, tmp_path, written, tests)
     samples = [sample("opened", 3600), sample("due", 1800), sample("young", 708, le="10.0")]
     canary = arm_evidence([*samples, sample("ended", 1440, outcome="success")])[ONE]
-    beside = ArmEvidence(3600, openings=Openings(3600, 1800, 3600, 3600, 1770))
-    verdict = unfinished(Analysis(), canary, beside, "the canary", "stable", 60.0)
+    reference = ArmEvidence(3600, openings=Openings(3600, 1800, 3600, 3600, 1770))
+    verdict = unfinished(Analysis(), canary, reference, "the canary", "stable", 60.0)
     assert verdict.verdict is Verdict.BREACH
 
 

@@ -11,8 +11,8 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeplo
 from learnloop_operator.reconcile.model_deployment import route_problem
 from learnloop_operator.rollout.children.routing import read
 from learnloop_operator.rollout.children.serving_arms import arms
-from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.model.snapshot import (
+from learnloop_operator.rollout.decide_deployment import decide
+from learnloop_operator.rollout.state.snapshot import (
     Defaults,
     LiveArm,
     LiveRoute,

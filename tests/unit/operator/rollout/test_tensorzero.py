@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from learnloop_api.wire.routing import Arm
 from learnloop_operator.rollout.children import tensorzero
-from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.model.snapshot import Callers, Snapshot
+from learnloop_operator.rollout.decide_deployment import decide
+from learnloop_operator.rollout.state.snapshot import Callers, Snapshot
 
 from .test_language_rendering import speaking
 

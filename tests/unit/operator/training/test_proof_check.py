@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from learnloop_api.wire.training import OffPolicy, Validated, ValidationPoint
+from learnloop_api.wire.training import OffPolicy, ValidationPoint, ValidationReport
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.training.decide_run import PROOF_GRACE
 from learnloop_operator.training.run_snapshot import BackendJob
@@ -158,7 +158,9 @@ def test_a_run_without_an_environment_serves_only_where_its_log_gives_a_verdict(
 @pytest.mark.parametrize("patience", [None, 3])
 def test_a_run_that_patience_ended_is_whole_where_the_spec_has_patience(patience: int | None) -> None:
     wanted = spec(evaluation={"whileTraining": {"patience": patience}})
-    validated = Validated(episodes=20, points=[ValidationPoint(step=400, mean=3.0)], exported="last", ended_early=True)
+    validated = ValidationReport(
+        episodes=20, points=[ValidationPoint(step=400, mean=3.0)], exported="last", ended_early=True
+    )
     handed_in = proof(step=400, while_training=validated)
     late = dataclasses.replace(ended(), finished=NOW - timedelta(seconds=PROOF_GRACE + 1))
     made = plan(situation({"attempts": 1}, spec=wanted, job=late, run=run(beat=heartbeat(), proof=handed_in)))

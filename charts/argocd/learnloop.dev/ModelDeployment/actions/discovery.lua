@@ -1,8 +1,8 @@
 local suspended = obj.spec.suspend == true
 local status = obj.status or {}
 local canary = status.canary
-local hand = status.hand and status.hand.verb
-local held = canary ~= nil and hand == "pause"
+local order = status.standingOrder and status.standingOrder.verb
+local held = canary ~= nil and order == "pause"
 
 local waiting = false
 for _, condition in ipairs(status.conditions or {}) do
@@ -22,11 +22,11 @@ end
 local actions = {}
 actions["approve"] = action(waiting and not suspended, "Approve this step")
 actions["reject"] = action(waiting or held, "Reject this step")
-actions["pause"] = action(free and hand == nil, "Hold the canary at its weight")
+actions["pause"] = action(free and order == nil, "Hold the canary at its weight")
 actions["resume"] = action(suspended or held, "Resume")
-actions["skip"] = action(free and hand == nil and status.step ~= nil, "Skip this step's evidence")
-actions["promote"] = action(free and hand == nil, "Promote without the remaining evidence")
-actions["restart"] = action(free and hand ~= "undo", "Start the rollout over")
+actions["skip"] = action(free and order == nil and status.step ~= nil, "Skip this step's evidence")
+actions["promote"] = action(free and order == nil, "Promote without the remaining evidence")
+actions["restart"] = action(free and order ~= "undo", "Start the rollout over")
 actions["abort"] = action(canary ~= nil or guarding, "Roll back")
 actions["undo"] = action(canary == nil and earlier and not suspended, "Back to the model before")
 actions["retry"] = action(status.blockedRevision ~= nil and not suspended, "Try the blocked model again")

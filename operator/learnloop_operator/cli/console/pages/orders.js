@@ -8,7 +8,7 @@ const GRAVE = new Set(["abort", "reject", "undo", "promote", "skip"]);
 export function offered(rollout) {
   const now = status(rollout), verbs = [];
   if (now.phase === "Paused" || now.gates?.phase === "AwaitingApproval") verbs.push("approve", "reject");
-  if (now.canary) verbs.push(now.hand?.verb === "pause" ? "resume" : "pause", "skip", "promote", "restart", "abort");
+  if (now.canary) verbs.push(now.standingOrder?.verb === "pause" ? "resume" : "pause", "skip", "promote", "restart", "abort");
   else if (now.previous || now.lastStable) verbs.push("undo");
   if (now.blockedRevision) verbs.push("retry");
   return verbs;

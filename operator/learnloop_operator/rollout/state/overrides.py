@@ -12,9 +12,9 @@ from learnloop_api.kinds.rollouts.rollout_steps import MOST_OVERRIDES, OverrideS
 from learnloop_api.names import ANNOTATION_OVERRIDE
 from learnloop_api.wire.routing import Override, RoutingTable
 from learnloop_operator.core import plan, times
-from learnloop_operator.rollout.model.orders import OrderAnnotation, noted
-from learnloop_operator.rollout.model.rollout_state import State
-from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by
+from learnloop_operator.rollout.state.orders import OrderAnnotation, noted
+from learnloop_operator.rollout.state.rollout_state import State
+from learnloop_operator.rollout.state.snapshot import Snapshot, spoken_by
 
 VERB: Final = "override"
 MOST_IN_FORCE = 16

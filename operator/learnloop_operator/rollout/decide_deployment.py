@@ -7,9 +7,9 @@ from learnloop_api.wire.routing import RoutingTable, arm_name
 from learnloop_operator.core import allowed_pods, plan, times
 from learnloop_operator.rollout import experiments, status, transitions
 from learnloop_operator.rollout.children import gate_jobs, routing, serving_announcement, serving_arms, tensorzero
-from learnloop_operator.rollout.model import experiment_state, orders, overrides
-from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, load, of_revision
-from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by, stray_image
+from learnloop_operator.rollout.state import experiment_state, orders, overrides
+from learnloop_operator.rollout.state.rollout_state import ArmState, NextState, State, load, of_revision
+from learnloop_operator.rollout.state.snapshot import Snapshot, spoken_by, stray_image
 
 DRAIN_SECONDS = 5.0
 """A withdrawn arm lives on so long to answer 410 to the episodes it still had, which then reopen on stable."""

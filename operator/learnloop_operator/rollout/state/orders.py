@@ -8,8 +8,8 @@ from typing import Literal
 from learnloop_api.kinds.rollouts.rollout_steps import AnsweredDecision, Verb
 from learnloop_api.names import ANNOTATION_AUTHOR, VERBS, verb_annotation
 from learnloop_operator.core import plan, times
-from learnloop_operator.rollout.model.rollout_state import State
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.state.rollout_state import State
+from learnloop_operator.rollout.state.snapshot import Snapshot
 
 _REVISION = re.compile(r"[0-9a-f]{8}")
 _STEP = re.compile(r"[1-9][0-9]{0,2}")

@@ -17,7 +17,7 @@ from learnloop_api.kinds.rollouts.experiment import (
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout.checks.metric_types import type_of
 from learnloop_operator.rollout.evidence import number
-from learnloop_operator.rollout.model.snapshot import LiveArm, Model
+from learnloop_operator.rollout.state.snapshot import LiveArm, Model
 from learnloop_operator.statistics import canary_against_stable, e_values, several_arms
 
 Standing = Literal["playing", "beaten", "withdrawn"]

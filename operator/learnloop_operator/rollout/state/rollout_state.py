@@ -7,11 +7,17 @@ from datetime import datetime
 
 from learnloop_api.kinds.model_deployment import ArmStatus, BlockedRevision, ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.gates import GatesStatus
-from learnloop_api.kinds.rollouts.rollout_steps import AnsweredDecision, Hand, OverrideStatus, PastModel, RolloutStep
+from learnloop_api.kinds.rollouts.rollout_steps import (
+    AnsweredDecision,
+    OverrideStatus,
+    PastModel,
+    RolloutStep,
+    StandingOrder,
+)
 from learnloop_operator.core import artifacts, plan, times
-from learnloop_operator.rollout.checks.against_stable import Comparison, load_evidence
-from learnloop_operator.rollout.model.experiment_state import ExperimentState, load_experiment
-from learnloop_operator.rollout.model.snapshot import LiveArm, Model
+from learnloop_operator.rollout.checks.against_stable import Comparison, load_comparisons
+from learnloop_operator.rollout.state.experiment_state import ExperimentState, load_experiment
+from learnloop_operator.rollout.state.snapshot import LiveArm, Model
 
 MOST = 256
 """Entries of status.blockedRevisions. The one that was rolled back longest ago leaves first."""
@@ -119,7 +125,7 @@ class State:
     promoted_at: str | None = None
     blocks: Blocks = ()
     """Revisions that were rolled back and are not tried again, oldest first."""
-    hand: Hand | None = None
+    standing_order: StandingOrder | None = None
     """A person's order that is in force for the canary."""
     last_stable: PastModel | None = None
     decisions: tuple[AnsweredDecision, ...] = ()
@@ -196,7 +202,7 @@ class State:
             step_started_at=None,
             step_base=0,
             comparisons=(),
-            hand=None,
+            standing_order=None,
             gates=self.gates if self.gates and self.gates.judged_at else None,
         )
 
@@ -224,10 +230,10 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
         rollout_started_at=status.rollout_started_at,
         promoted_at=status.promoted_at,
         blocks=load_blocks(status),
-        hand=status.hand if canary else None,
+        standing_order=status.standing_order if canary else None,
         last_stable=status.last_stable,
         decisions=tuple(status.decisions or ()),
-        comparisons=load_evidence(status.evidence or ()) if step is not None else (),
+        comparisons=load_comparisons(status.evidence or ()) if step is not None else (),
         experiment=load_experiment(status.experiment),
         gates=status.gates,
         overrides=tuple(status.overrides or ()),
