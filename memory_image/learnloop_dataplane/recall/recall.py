@@ -170,12 +170,8 @@ class Recaller:
         groups: memory_groups.Groups,
         log: RecallLog,
     ) -> None:
-        self._db = db
-        self._analyzer = analyzer
-        self._vectors = vectors
-        self._candidates = candidates
-        self._groups = groups
-        self._log = log
+        self._db, self._analyzer, self._vectors = db, analyzer, vectors
+        self._candidates, self._groups, self._log = candidates, groups, log
 
     async def recall(self, namespace: str, ask: Ask) -> Recall:
         """The k best memories of one agent, or of several, for a text.
