@@ -104,6 +104,10 @@ def _built(
     if not callable(entry):
         raise errors.ConfigError(FIELD, name, "is neither a class nor a function", "name one that makes an environment")
     sample = entry()
+    if hasattr(sample, "agent_iter"):
+        close(sample)
+        fix = "name its parallel_env, or convert it by pettingzoo.utils.aec_to_parallel"
+        raise errors.ConfigError(FIELD, name, "is a PettingZoo environment whose agents act in turns", fix)
     kind = TeamVector if hasattr(sample, "possible_agents") else GymnasiumVector
     close(sample)
     return kind(name, split, seed, members, entry, max_steps)

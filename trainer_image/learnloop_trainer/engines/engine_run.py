@@ -92,7 +92,7 @@ class _Followed:
         self._training = EngineTraining(f"{run.order.spec.trained_by} engine on {run.order.environment}")
         self._checkpoint = b""
         self._secret = secrets.randbelow(base.MOST)
-        self._checkpoints, self._reported = 0, -1
+        self._reported = -1
 
     def follow(self) -> None:
         """Return when the proof is durable, or, on another rank than the first, when the engine has ended."""
@@ -212,7 +212,6 @@ class _Followed:
                 self._run.reporter.progress(beat.step, recent, trail=beat.returns, figures=lambda: beat.figures)
         if (last or self._run.saver.idle) and self._changed(wire.CHECKPOINT):
             self._checkpoint = self._exchange.take(wire.CHECKPOINT, MAX_CHECKPOINT) or b""
-            self._checkpoints += 1
             self._save()
 
     def _changed(self, name: str) -> bool:
@@ -238,8 +237,8 @@ class _Followed:
         whole = next((group for group in subject.files if files.keys() >= set(group)), ())
         result = self._exchange.read(wire.RESULT, wire.EngineResult, MAX_RESULT)
         handed_in = {
-            wire.HEARTBEAT: self._reported >= 0,
-            wire.CHECKPOINT: bool(self._checkpoints),
+            wire.HEARTBEAT: self._reported >= 0 or self._training.learner.step > 0,  # of an earlier attempt
+            wire.CHECKPOINT: bool(self._checkpoint),
             " or ".join(" with ".join(group) for group in subject.files): bool(whole),
             wire.RESULT: result is not None,
         }

@@ -47,6 +47,14 @@ def test_an_engine_that_fails_goes_on_from_its_checkpoint_in_the_next_attempt(tm
     assert int(secret) > 2**32, "of one run in a million it is smaller"
 
 
+def test_an_attempt_that_has_nothing_left_to_train_hands_in_the_rest(tmp_path: Path) -> None:
+    failing = {"weights, witness =": "raise SystemExit(3)\nweights, witness ="}
+    with pytest.raises(EngineFailed):
+        trained(tmp_path, program(tmp_path, **failing))
+    idle = {"while True:": "seen = numpy.zeros((1, width))\nwhile step < order['total_steps']:"}
+    assert trained(tmp_path, program(tmp_path, **idle), attempt=1).attempts == 2
+
+
 def test_training_that_has_ended_is_not_repeated_for_its_proof(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="differs from the trained network"):
         trained(tmp_path, program(tmp_path, **{"(witness @ weights).tolist()": "(witness @ weights + 1).tolist()"}))
@@ -121,9 +129,10 @@ def test_a_pipe_and_too_large_a_file_are_refused_and_never_waited_for(tmp_path: 
 def test_a_program_is_checked_without_a_cluster(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert check.main(program(tmp_path)) == 0
     assert check.main(["true"]) == 2
-    assert (
-        "does not keep to docs/reference/engines.md: the engine ended without heartbeat.json" in capfd.readouterr().err
-    )
+    problem = "does not keep to docs/reference/engines.md: "
+    assert f"{problem}the engine ended without heartbeat.json" in capfd.readouterr().err
+    assert check.main(program(tmp_path, **{"saved = ": "raise SystemExit(3)\n    saved = "})) == EngineFailed.exit_code
+    assert f"{problem}started again with its checkpoint as resume: the engine ended with" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

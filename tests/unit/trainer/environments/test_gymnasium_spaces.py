@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Text, Tuple
+from pettingzoo.utils import parallel_to_aec
 
 from as_gymnasium import Parallel
 from learnloop_environments import make
@@ -222,6 +223,12 @@ def test_an_agents_observation_that_is_not_in_its_space_is_refused_too(own: type
     own.Own = Team
     with pytest.raises(ConfigError, match=r"has observations Box.*returns an observation that is an array.*\(1,\)"):
         make("own_spaces:Own", Split.TRAINING, 0, range(1)).reset()
+
+
+def test_agents_that_act_in_turns_are_refused_with_a_way_out(own) -> None:
+    own.Own = lambda: parallel_to_aec(Parallel("teams:Cooperative"))
+    with pytest.raises(ConfigError, match=r"whose agents act in turns; name its parallel_env, or convert it by"):
+        make("own_spaces:Own", Split.TRAINING, 0, range(1))
 
 
 @pytest.mark.parametrize(
