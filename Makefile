@@ -36,7 +36,7 @@ test: $(VENV)/.ready ## all checks, 23 minutes on two cores
 	@stage() { TIMEFORMAT="make $$*: %0R s; of processors %0U s by programs, %0S s by the kernel"; \
 		time $(MAKE) --no-print-directory "$$@"; }; \
 	set -e; stage --jobs=3 --output-sync=target lint pages ranks; \
-	for name in unit rollouts service api; do stage $$name; done; \
+	stage unit; stage rollouts; stage --jobs=2 --output-sync=target service api; \
 	log=$$(mktemp); hack/idle $(MAKE) --no-print-directory learn >$$log 2>&1 & learn=$$!; \
 	trap 'kill -- -$$learn 2>/dev/null || true; rm -f $$log' EXIT; \
 	stage e2e; status=0; wait $$learn || status=$$?; cat $$log; exit $$status  # learning only computes; e2e mostly waits
