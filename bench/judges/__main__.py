@@ -40,6 +40,7 @@ def main() -> int:
     if unknown := set(names) - {*SECTIONS, *ON_DEMAND}:
         named = ", ".join([*SECTIONS, *ON_DEMAND])
         arguments.error(f"{', '.join(sorted(unknown))}: not a section: name some of {named}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a section's processes end with this one
     rows = [row for name in names for row in _section(name)]
     print(json.dumps(rows))
     return int(any(row["failures"] for row in rows))
