@@ -23,13 +23,13 @@ from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence
 from learnloop_api.kinds.rollouts.experiment import Experiment, ExperimentStatus
 from learnloop_api.kinds.rollouts.gates import GatesStatus, ReleaseGates, ShadowStatus
 from learnloop_api.kinds.rollouts.rollout_steps import (
-    MOST_OVERRIDES,
     AnsweredDecision,
     OverrideStatus,
     PastModel,
     Rollout,
     StandingOrder,
 )
+from learnloop_api.wire.routing import MOST_OVERRIDES
 
 MOST = 1_000_000.0
 

@@ -6,13 +6,6 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from learnloop_api.kinds.rollouts.rollout_steps import (
-    LONGEST_ANSWER,
-    LONGEST_REASON,
-    MOST_NUMBERS,
-    MOST_OVERRIDES,
-    Instead,
-)
 from learnloop_api.wire.base import Identifier, LogProb, Name, Real, Timestamp, WireModel
 
 ROUTING_KEY = "routing.json"
@@ -20,6 +13,10 @@ DEAD_MAN_SECONDS = 600
 """From the moment that an operator writes an `expires_at` to that moment itself, by one clock."""
 MOST_RETURN = 1e12
 """Of either sign. 2^53 episodes of this return add up to 1e28: no sum of returns overflows, or drowns a million."""
+# Of overrides, here and in the kinds: an agent's process reads this module and no kind, which take time to import.
+Instead = Literal["fixed", "fallback", "stop"]
+"""Action in place of the policy's."""
+MOST_OVERRIDES, LONGEST_ANSWER, LONGEST_REASON, MOST_NUMBERS = 64, 512, 200, 64
 
 
 def routing_config_map(model_deployment: str) -> str:

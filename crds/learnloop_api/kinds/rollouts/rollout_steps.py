@@ -6,6 +6,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.base import Duration, ObjectName, Resource, Revision, Rule, ShortText, Time
 from learnloop_api.kinds.rollouts.gates import ShadowCheck
+from learnloop_api.wire.routing import LONGEST_ANSWER, LONGEST_REASON, MOST_NUMBERS, Instead
 
 
 class StepApproval(Resource):
@@ -147,12 +148,6 @@ class PastModel(Resource):
 
     uri: Annotated[str, Field(min_length=1, max_length=2048)] = Field(description="Address of the model.")
     sha256: Annotated[str, Field(max_length=64)] | None = Field(default=None, description="Digest of the model.")
-
-
-Instead = Literal["fixed", "fallback", "stop"]
-"""Action in place of the policy's."""
-MOST_OVERRIDES = 64
-LONGEST_ANSWER, LONGEST_REASON, MOST_NUMBERS = 512, 200, 64
 
 
 class OverrideStatus(Resource):

@@ -8,9 +8,9 @@ from urllib.parse import parse_qs
 
 from pydantic import ValidationError
 
-from learnloop_api.kinds.rollouts.rollout_steps import MOST_OVERRIDES, OverrideStatus
+from learnloop_api.kinds.rollouts.rollout_steps import OverrideStatus
 from learnloop_api.names import ANNOTATION_OVERRIDE
-from learnloop_api.wire.routing import Override, RoutingTable
+from learnloop_api.wire.routing import MOST_OVERRIDES, Override, RoutingTable
 from learnloop_operator.core import plan, times
 from learnloop_operator.rollout.state.orders import OrderAnnotation, noted
 from learnloop_operator.rollout.state.rollout_state import State
