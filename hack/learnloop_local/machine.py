@@ -267,7 +267,8 @@ class Machine:
         deadline = asyncio.get_running_loop().time() + READY_SECONDS
         while not await _answers(port, path):
             if asyncio.get_running_loop().time() > deadline:
-                raise CannotStart(f"{name} does not answer: {log.read_text(errors='replace')[-1000:]}")
+                wrote = log.read_text(errors="replace")[-1000:] or "it wrote nothing; is this machine busy? Try again"
+                raise CannotStart(f"{name} does not answer after {READY_SECONDS:.0f} s: {wrote}")
             await asyncio.sleep(0.1)
 
 
