@@ -19,9 +19,11 @@ from learnloop_operator.kube.kinds import (
     JOB,
     LEARNING_AGENT,
     MODEL_DEPLOYMENT,
+    NETWORK_POLICY,
     POD,
     REPLICA_SET,
     SERVICE,
+    SERVICE_ACCOUNT,
     ResourceKind,
 )
 from learnloop_operator.prometheus.pod_counters import targets
@@ -105,7 +107,8 @@ class ModelDeploymentController:
         snapshot = await self._suites(
             await self._live(body, spec, read_status(model_deployment.ModelDeploymentStatus, body))
         )
-        snapshot = replace(snapshot, children=(*snapshot.children, *await self._registered(body, spec)))
+        others = *await self._registered(body, spec), *await self._left_by_gates(snapshot)
+        snapshot = replace(snapshot, children=(*snapshot.children, *others))
         state = current(snapshot)
         snapshot = replace(snapshot, direct=await self._direct(snapshot, state), now=self._clock())
         if watched_arms.breached(snapshot, state):
@@ -194,10 +197,22 @@ class ModelDeploymentController:
         """Registrations at other routers: read where the spec can name one."""
         if spec.language_model is None:
             return ()
+        return await self._own(CONFIG_MAP, body, tensorzero.COMPONENT)
+
+    async def _left_by_gates(self, snapshot: Snapshot) -> tuple[object_cache.Object, ...]:
+        """Policies and accounts of gates' suites: read where the spec has lost a suite that ran."""
+        if not gate_jobs.gates_left(snapshot.spec, snapshot.before):
+            return ()
+        kinds = NETWORK_POLICY, SERVICE_ACCOUNT
+        lists = [await self._own(kind, snapshot.object, gate_jobs.COMPONENT) for kind in kinds]
+        return tuple(item for items in lists for item in items)
+
+    async def _own(self, kind: ResourceKind, body: Mapping[str, Any], part: str) -> tuple[object_cache.Object, ...]:
+        """Objects of a component of this ModelDeployment."""
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
-        ours = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={tensorzero.COMPONENT}"
-        items = await self._kube.list(CONFIG_MAP, namespace, labels=ours)
-        own = [{"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, **item} for item in items]
+        ours = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={part}"
+        items = await self._kube.list(kind, namespace, labels=ours)
+        own = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items]
         return tuple(item for item in own if _owned(item, body))
 
     async def _suites(self, snapshot: Snapshot) -> Snapshot:

@@ -55,7 +55,7 @@ def decide(snapshot: Snapshot) -> plan.Plan:
     table = overrides.with_overrides(_table(snapshot, shown, result), snapshot.routing.table, result.state)
     wanted = _arms(snapshot, result.state)
     deletes, again = _orphans(snapshot, result, wanted)
-    deletes = (*deletes, *gate_jobs.stray_jobs(snapshot, result.state))
+    deletes = (*deletes, *gate_jobs.strays(snapshot, result.state))
     if _leaves_gateway(snapshot):
         # The table says gateway until the route is gone, so that no later pass forgets to look for it.
         route = plan.ObjectRef("gateway.networking.k8s.io/v1", "HTTPRoute", snapshot.namespace, snapshot.name)

@@ -11,6 +11,7 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions, seconds_of
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.gates import GateSuite, GateSuiteStatus
 from learnloop_api.wire import deployment, routing
 from learnloop_operator.core import plan, pod_templates, pod_trouble, times, workload_network
@@ -45,14 +46,27 @@ def gate_objects(snapshot: Snapshot, state: State) -> tuple[plan.KubeObject, ...
     return (_service_account(snapshot), _network_policy(snapshot), *policies, *jobs)
 
 
-def stray_jobs(snapshot: Snapshot, state: State) -> tuple[plan.ObjectRef, ...]:
-    """Jobs at work, or in a queue, that no gate waits for any more."""
-    result = state.gates
+def gates_left(spec: ModelDeploymentSpec, status: ModelDeploymentStatus) -> bool:
+    """Whether the last candidate's gates had a suite that the spec has no more: what it needed may still be there."""
+    ran = {suite.name for suite in status.gates.suites} if status.gates else set()
+    return not ran <= {suite.name for suite in spec.gates.suites} if spec.gates else bool(ran)
+
+
+def strays(snapshot: Snapshot, state: State) -> tuple[plan.ObjectRef, ...]:
+    """Jobs at work, or in a queue, that no gate waits for; policies and the account of suites that are gone."""
+    result, gates = state.gates, snapshot.spec.gates
     waited = {item.job for item in result.suites if item.verdict == "pending"} if result else set()
+    jobs = [job for job in _jobs(snapshot) if job["metadata"]["name"] not in waited and _end(job)[0] == "active"]
+    needed = {None, *(suite.name for suite in gates.suites)} if gates else set()
+    left = [
+        item
+        for item in snapshot.children
+        if item["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == COMPONENT
+        if item["kind"] != "Job" and item["metadata"]["labels"].get(names.LABEL_GATE_SUITE) not in needed
+    ]
     return tuple(
-        plan.ObjectRef("batch/v1", "Job", snapshot.namespace, item["metadata"]["name"])
-        for item in _jobs(snapshot)
-        if item["metadata"]["name"] not in waited and _end(item)[0] == "active"
+        plan.ObjectRef(item["apiVersion"], item["kind"], snapshot.namespace, item["metadata"]["name"])
+        for item in (*jobs, *left)
     )
 
 

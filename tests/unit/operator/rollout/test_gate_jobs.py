@@ -7,8 +7,8 @@ import pytest
 
 from learnloop_api import names
 from learnloop_operator.core.allowed_pods import PodRules
-from learnloop_operator.rollout.children.gate_jobs import gate_objects
-from learnloop_operator.rollout.decide_deployment import decide
+from learnloop_operator.rollout.children.gate_jobs import gate_objects, gates_left
+from learnloop_operator.rollout.decide_deployment import current, decide
 from learnloop_operator.rollout.state.snapshot import Callers, Defaults
 from testing.simulation.gated_cluster import GatedCluster
 from testing.simulation.rollout_cluster import BETTER
@@ -136,10 +136,36 @@ def test_a_candidate_whose_suite_is_not_allowed_waits_and_says_why() -> None:
     configured = Defaults("serving:1", DATA, pods=PodRules(images=("elsewhere/",)))
     plan = decide(replace(cluster.snapshot(), defaults=configured))
     assert "begins with none of elsewhere/" in str(plan.status["verdict"])
-    assert gate_objects(cluster.snapshot(), _state_of(cluster)) == ()
+    assert gate_objects(cluster.snapshot(), current(cluster.snapshot())) == ()
 
 
-def _state_of(cluster: GatedCluster):
-    from learnloop_operator.rollout.decide_deployment import current
-
-    return current(cluster.snapshot())
+@pytest.mark.parametrize(
+    ("suites", "left"),
+    [
+        ([{"name": "leak", "builtin": "leak"}], set()),
+        ([{"name": "leaks", "builtin": "leak"}], {"NetworkPolicy md-gates-leak"}),
+        (
+            None,
+            {"NetworkPolicy md-gates", "NetworkPolicy md-gates-leak", "ServiceAccount md-gates"},
+        ),
+    ],
+)
+def test_what_a_suite_needed_goes_when_the_spec_has_it_no_more(suites: list[dict] | None, left: set[str]) -> None:
+    cluster = GatedCluster()
+    del cluster.spec["gates"]
+    cluster.run(4)
+    cluster.spec["gates"] = {"suites": [{"name": "leak", "builtin": "leak"}]}
+    cluster.wish(1, BETTER)
+    made: list[dict] = []
+    for _ in range(30):
+        made += [dict(item) for item in cluster.reconcile().apply if "gates" in item["metadata"]["name"]]
+        cluster.tick(1)
+    assert cluster.jobs
+    del cluster.spec["gates"]
+    if suites is not None:
+        cluster.spec["gates"] = {"suites": suites}
+    snapshot = cluster.snapshot()
+    assert gates_left(snapshot.spec, snapshot.before) is bool(left)
+    children = {item["metadata"]["name"] + item["kind"]: item for item in made if item["kind"] != "Job"}.values()
+    plan = decide(replace(snapshot, children=(*snapshot.children, *children)))
+    assert {f"{ref.kind} {ref.name}" for ref in plan.delete} == left
