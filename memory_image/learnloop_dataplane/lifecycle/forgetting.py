@@ -35,8 +35,8 @@ _HALF_LIVES = " ".join(f"WHEN '{name}' THEN {policy.half_life_days}" for name, p
 # Value: importance as its writer judged it, raised by use (each doubling counts the same) and moved by what the rewards
 # say it did. Freshness halves every half-life since it was stored or last recalled, and never below a tenth: an old
 # memory that earned its place outlives a new one that did not. A standing instruction does not age, and what ends one
-# goes last while there is an earlier one: the instruction would hold again. Statements of opposite senses about the
-# same, each of which ends the one before it, go in the order in which they were made.
+# goes last while there is an earlier one: the instruction would hold again. For the same reason a statement is worth no
+# more than the later ones of the opposite sense, which end it.
 _STATED = ", ".join(f"{statements.Kind[name]:d}" for name in ("PREFERENCE", "INSTRUCTION", "REPLACEMENT"))
 _SURPLUS = f"""
 WITH held AS (
@@ -59,14 +59,17 @@ WITH held AS (
         subject IS NOT NULL AND denies <> lag(denies) OVER same AS turns
     FROM held WINDOW same AS (PARTITION BY owner, subject ORDER BY spoken_at, id)
 ), ending AS (
-    SELECT *, CASE WHEN kind > {statements.Kind.INSTRUCTION:d} THEN coalesce(created_at >= first, false)::int
-        ELSE count(*) FILTER (WHERE turns) OVER (PARTITION BY owner, subject ORDER BY spoken_at, id) END AS ends
+    SELECT *, kind > {statements.Kind.INSTRUCTION:d} AND coalesce(created_at >= first, false) AS ends,
+        count(*) FILTER (WHERE turns) OVER (PARTITION BY owner, subject ORDER BY spoken_at, id) AS turn
     FROM turned
+), valued AS (
+    SELECT id, pinned, size, ends, turn, least(value, min(value) OVER (PARTITION BY owner, subject ORDER BY turn
+        GROUPS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)) AS value FROM ending
 ), ranked AS (
-    SELECT id, pinned, ends, value, row_number() OVER best AS place, sum(size) OVER best AS total
-    FROM ending WINDOW best AS (ORDER BY pinned DESC, ends DESC, value DESC, id ROWS UNBOUNDED PRECEDING)
+    SELECT *, row_number() OVER best AS place, sum(size) OVER best AS total
+    FROM valued WINDOW best AS (ORDER BY pinned DESC, ends DESC, value DESC, turn DESC, id ROWS UNBOUNDED PRECEDING)
 )
-SELECT id, value FROM ranked WHERE NOT pinned AND (place > $3 OR total > $4) ORDER BY ends, value, id
+SELECT id, value FROM ranked WHERE NOT pinned AND (place > $3 OR total > $4) ORDER BY ends, value, turn, id
 """
 _TEXTS = "SELECT id, left(text, 120) AS text FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[])"
 _FIGURES = {"memories", "bytes", "pinned", "pinned_above", "forgotten", "last_forgotten", "last_forgotten_at"}

@@ -83,13 +83,13 @@ async def test_an_instruction_does_not_age_and_what_withdraws_one_goes_last(api:
     assert plan["examples"][0]["text"] == talk[0]
 
 
-async def test_of_opposite_statements_the_older_goes_first_however_little_the_newer_is_worth(api: Api) -> None:
+async def test_of_opposite_statements_the_older_goes_first_and_neither_displaces_what_is_worth_more(api: Api) -> None:
     turns = ["I never eat nuts.", "I eat nuts again.", "I never eat nuts."]
     for place, text in enumerate(turns):
         await store(api, "eater", [text], speaker="user", importance=0.9 - 0.4 * place)
     await store(api, "eater", ["I never eat fish."], speaker="user", importance=0.3)
     plan = await post(api, "forget", agent_id="eater", budget=0, dry_run=True)
-    assert [example["text"] for example in plan["examples"]] == ["I never eat fish.", *turns]
+    assert [example["text"] for example in plan["examples"]] == [*turns, "I never eat fish."]
 
 
 async def test_consolidation_ends_junk_once_and_leaves_the_rest(api: Api) -> None:
