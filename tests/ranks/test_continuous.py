@@ -43,6 +43,8 @@ def test_a_rank_that_stays_makes_updates_from_where_it_was_and_a_kill_loses_noth
     assert first["seed"] != run["seed"]
     assert 0 < first["kl"] <= 0.5
     assert first["begun_from"] == "the state after update 0"
+    points = [point["step"] for point in json.loads((folder / "heartbeat.json").read_text())["curve"]]
+    assert points == sorted(set(points)), "the run's own points are not the update's"
 
     rank.process.kill()
     rank.ended()

@@ -83,7 +83,7 @@ class Override(WireModel):
 
 
 class Mirror(WireModel):
-    """Copies of stable's requests go to `revision`, whose answers are discarded (wire/shadow.py)."""
+    """Copies of stable's requests go to `revision`, whose answers are discarded."""
 
     revision: str = Field(pattern=r"^[0-9a-f]{8}$")
     percent: int = Field(default=100, ge=1, le=100, description="share of stable's episodes")

@@ -102,7 +102,7 @@ def _make(
     saver.tell = reporter.warn
     if isinstance(store, data_plane_store.DataPlaneStore):
         store.follow(reporter.reading, reporter.warn)
-    reporter.start(store.newest_heartbeat())
+    reporter.start(store.newest_heartbeat() if order.update is None else None)  # an update counts its steps from 0
     errors.on_abandon(lambda sentence: reporter.finish("failed", sentence))
     device = pick_device(place)
     reporter.phase("starting", f"{threads} thread(s), {device}, torch {torch.__version__}")
