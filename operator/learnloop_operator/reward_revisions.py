@@ -30,7 +30,7 @@ class RewardPolicySnapshot(BaseSnapshot):
     dry_run: DryRunFigures | None = None
     """Fresh figures, where `needs_dry_run` asked for them and the data plane had the time."""
     bias: BiasFigures | None = None
-    """Result of the check in spec.bias under this content; None: there is none, or the data plane has not told."""
+    """Result of the check in spec.bias under this content; None: there is none, or the data plane has not answered."""
 
 
 def decide(view: RewardPolicySnapshot) -> Plan:
@@ -183,7 +183,7 @@ def _bias(view: RewardPolicySnapshot, number: str) -> list[Mapping[str, Any]]:
     if same and (result is None or before.get("reason") == result.reason):
         return [before]
     if result is None:
-        message = f"revision {number}: the data plane has not told yet"
+        message = f"revision {number}: the data plane has not answered yet"
         return [conditions.condition(BIAS, None, "NotLookedAt", message, view.generation)]
     message = f"revision {number}: {result.sentence}"
     return [conditions.condition(BIAS, result.suspected, result.reason, message, view.generation)]
@@ -200,7 +200,7 @@ def _suspicion(view: RewardPolicySnapshot, *, new: bool) -> Mapping[str, Any]:
     if before and (result is None or before.get("reason") == result.reason):
         return {**before, "observedGeneration": view.generation}
     if result is None:
-        message = "the data plane has not told yet"
+        message = "the data plane has not answered yet"
         return conditions.condition(SUSPECTED, None, "NotLookedAt", message, view.generation)
     worst = f"; look at trajectories {', '.join(result.worst)}" if result.worst else ""
     return conditions.condition(SUSPECTED, result.suspected, result.reason, result.sentence + worst, view.generation)

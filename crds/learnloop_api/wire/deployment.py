@@ -27,7 +27,7 @@ Category = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]
 
 
 class DetectorReport(WireModel):
-    """Detector that told failures from good answers, with its counts on its own labelled set."""
+    """Detector that separated failures from good answers, with its counts on its own labelled set."""
 
     name: str = Field(min_length=1, max_length=253)
     sha256: Sha256 = Field(description="of its rules, its weights, or of a judge's model name and prompt")

@@ -120,7 +120,7 @@ class RunCost(WireModel):
 
 
 class TrainingStatus(RunProgress):
-    """One look at a run: told as it is queued, with each heartbeat, and with its verdict."""
+    """One look at a run: sent as it is queued, with each heartbeat, and with its verdict."""
 
     phase: Literal[
         "queued", "starting", "training", "evaluating", "exporting", "done", "failed", "validated", "rejected"
