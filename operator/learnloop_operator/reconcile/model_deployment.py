@@ -211,9 +211,7 @@ class ModelDeploymentController:
         """Objects of a component of this ModelDeployment."""
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         ours = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={part}"
-        items = await self._kube.list(kind, namespace, labels=ours)
-        own = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items]
-        return tuple(item for item in own if _owned(item, body))
+        return tuple(item for item in await self._kube.list(kind, namespace, labels=ours) if _owned(item, body))
 
     async def _suites(self, snapshot: Snapshot) -> Snapshot:
         """The same with the Jobs of running gates, and with what they have handed in."""
@@ -226,7 +224,7 @@ class ModelDeploymentController:
             self._kube.list(JOB, snapshot.namespace, labels=ours),
             self._kube.list(POD, snapshot.namespace, labels=ours),
         )
-        own = [{"apiVersion": JOB.api_version, "kind": JOB.kind, **job} for job in jobs if _owned(job, snapshot.object)]
+        own = [job for job in jobs if _owned(job, snapshot.object)]
         pods = await kubernetes_events.with_events(self._kube, snapshot.namespace, pods, self._clock())
         problem = ""
         try:

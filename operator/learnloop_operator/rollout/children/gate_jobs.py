@@ -49,15 +49,15 @@ def gate_objects(snapshot: Snapshot, state: State) -> tuple[plan.KubeObject, ...
 def gates_left(spec: ModelDeploymentSpec, status: ModelDeploymentStatus) -> bool:
     """Whether the last candidate's gates had a suite that the spec has no more: what it needed may still be there."""
     ran = {suite.name for suite in status.gates.suites} if status.gates else set()
-    return not ran <= {suite.name for suite in spec.gates.suites} if spec.gates else bool(ran)
+    return not ran <= _named(spec)
 
 
 def strays(snapshot: Snapshot, state: State) -> tuple[plan.ObjectRef, ...]:
     """Jobs at work, or in a queue, that no gate waits for; policies and the account of suites that are gone."""
-    result, gates = state.gates, snapshot.spec.gates
+    result = state.gates
     waited = {item.job for item in result.suites if item.verdict == "pending"} if result else set()
     jobs = [job for job in _jobs(snapshot) if job["metadata"]["name"] not in waited and _end(job)[0] == "active"]
-    needed = {None, *(suite.name for suite in gates.suites)} if gates else set()
+    needed = _named(snapshot.spec) | ({None} if snapshot.spec.gates else set())  # None: of all suites
     left = [
         item
         for item in snapshot.children
@@ -68,6 +68,10 @@ def strays(snapshot: Snapshot, state: State) -> tuple[plan.ObjectRef, ...]:
         plan.ObjectRef(item["apiVersion"], item["kind"], snapshot.namespace, item["metadata"]["name"])
         for item in (*jobs, *left)
     )
+
+
+def _named(spec: ModelDeploymentSpec) -> set[str]:
+    return {suite.name for suite in spec.gates.suites} if spec.gates else set()
 
 
 def _jobs(snapshot: Snapshot) -> Iterable[plan.KubeObject]:
