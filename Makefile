@@ -32,7 +32,7 @@ demo: ## run one turn of the loop on a new local Kubernetes; CONTEXT=name: on yo
 demo-language: ## the same for a language model that learns to use tools
 	@python3 hack/demo_language
 
-test: $(VENV)/.ready ## all checks, 23 minutes on two cores
+test: $(VENV)/.ready ## all checks, half an hour on two cores
 	@stage() { TIMEFORMAT="make $$*: %0R s; of processors %0U s by programs, %0S s by the kernel"; \
 		time $(MAKE) --no-print-directory "$$@"; }; \
 	set -e; stage --jobs=3 --output-sync=target lint pages ranks; \
